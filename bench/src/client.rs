@@ -43,13 +43,6 @@ impl Client {
         Self::launch_as(command, &arguments, TempDir::new().unwrap())
     }
 
-    /// The same with these arguments.
-    pub fn start_with_home(legwork: &Path, home: &Path, arguments: &[&str]) -> Self {
-        let mut command = Command::new(legwork);
-        command.env("HOME", home);
-        Self::start_as(command, arguments)
-    }
-
     /// The same with a program that was prepared.
     pub fn start_as(command: Command, arguments: &[&str]) -> Self {
         Self::launch_as(command, arguments, TempDir::new().unwrap())

@@ -16,7 +16,6 @@ mod crowd;
 mod gate;
 mod history;
 mod http;
-mod layers;
 mod login;
 mod measure;
 mod names;
@@ -24,6 +23,7 @@ mod places;
 mod report;
 mod stop;
 mod svg;
+mod trials;
 mod workloads;
 
 use std::{

@@ -17,7 +17,6 @@ use crate::{
     gate::gate,
     history::history,
     http::http,
-    layers::layers,
     login::login,
     measure::{
         cpu_of_tree, median, memory_kb, micros, minimum, own_cpu, percentile, pss_of_tree, spawn,
@@ -26,6 +25,7 @@ use crate::{
     places::places,
     report::Report,
     stop::stop,
+    trials::trials,
 };
 
 /// A workload: the program to measure, whether to be quick, and where the figures go.
@@ -49,7 +49,7 @@ pub const ALL: [(&str, Workload); 16] = [
     ("gate", gate),
     ("http", http),
     ("names", names),
-    ("layers", layers),
+    ("trials", trials),
     ("places", places),
 ];
 

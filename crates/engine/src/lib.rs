@@ -204,8 +204,8 @@ pub use model::{
         Answered, Approval, AskFuture, Asker, FaceAnswer, Reply, SharedAsker, TriedCommand,
     },
     sandbox::{
-        HeldRule, Hold, MissingLayer, Outside, SandboxReport, SandboxSettings,
-        hidden_from_commands, hide_from_commands,
+        HeldRule, Hold, MissingLayer, SandboxReport, SandboxSettings, hidden_from_commands,
+        hide_from_commands,
     },
     signal_name,
     status::Status,
@@ -223,7 +223,6 @@ pub use store::{
 pub use task::{
     Checker, ForeignShell, ForeignVerdict, Submitted,
     observe::{Change, Controls, InputTaken, Observer},
-    outside::OutsideState,
     progress::Ended,
     run::{Grown, Run, RunControl},
     trials::{ShownChanges, TrialChanges, TrialState},

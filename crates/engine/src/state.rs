@@ -25,7 +25,7 @@ use crate::{
 
 /// What belongs into a state folder, by name. The ledger, its log and its daybook are not here:
 /// they belong together, and are set aside together when it is rebuilt.
-const BELONGS: [(&str, FileKind); 21] = [
+const BELONGS: [(&str, FileKind); 20] = [
     ("tasks", FileKind::Folder),
     ("wardens", FileKind::Folder),
     ("engines", FileKind::Folder),
@@ -33,7 +33,6 @@ const BELONGS: [(&str, FileKind); 21] = [
     ("tmp", FileKind::Folder),
     ("recent", FileKind::Folder),
     ("trials", FileKind::Folder),
-    ("outside", FileKind::Folder),
     ("places", FileKind::Folder),
     ("ssh", FileKind::Folder),
     ("audit.jsonl", FileKind::File),

@@ -358,21 +358,6 @@ pub const KEYS: &[Key] = &[
     ),
     setting(
         "sandbox",
-        "outside",
-        Kind::Choice(&["refuse", "layer"]),
-        Unset::Is("\"refuse\""),
-        "Writes to the home folder, outside the workspace: refused, or kept in a layer over it",
-    ),
-    setting(
-        "sandbox",
-        "layer_bytes_max",
-        Kind::Number("bytes"),
-        Unset::Is("2147483648"),
-        "Size of what is kept in layers of one workspace; beyond it no command starts, and one that \
-         runs is stopped",
-    ),
-    setting(
-        "sandbox",
         "trial_bytes_max",
         Kind::Number("bytes"),
         Unset::Is("10737418240"),

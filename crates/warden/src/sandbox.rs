@@ -44,10 +44,6 @@ pub struct CopyOnWrite {
     pub upper: Vec<u8>,
     /// A folder beside that, in which the kernel gets an empty one.
     pub work: Vec<u8>,
-    /// What earlier commands have written, newest first: seen between the two, and only read.
-    pub layers: Vec<Vec<u8>>,
-    /// Another empty folder beside it, where the lowest part is put together if there are any.
-    pub base: Vec<u8>,
 }
 
 /// A program that is denied as a whole.

@@ -41,8 +41,7 @@ pub(crate) struct SetupOptions {
     #[arg(long, conflicts_with_all = ["hooks", "shell_off", "workspace", "tools"])]
     pub remove: bool,
     /// Remove everything of Legwork but the program, after a question: stop what runs, discard
-    /// trials and layers, delete the state folder and your configuration, and take Legwork out of
-    /// all clients
+    /// trials, delete the state folder and your configuration, and take Legwork out of all clients
     #[arg(long, requires = "remove", conflicts_with_all = ["clients", "json", "scope"])]
     pub all: bool,
     /// Ask nothing before `--all` removes

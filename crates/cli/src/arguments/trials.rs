@@ -32,11 +32,8 @@ pub(crate) struct ChangesOptions {
     #[arg(long, short)]
     pub diff: bool,
     /// List the trials
-    #[arg(long, short, conflicts_with_all = ["trial", "diff", "path", "outside"])]
+    #[arg(long, short, conflicts_with_all = ["trial", "diff", "path"])]
     pub list: bool,
-    /// Show what commands of this workspace changed outside of it, in the home folder
-    #[arg(long, conflicts_with = "trial")]
-    pub outside: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -48,9 +45,6 @@ pub(crate) struct ChangesOptions {
 pub(crate) struct ApplyOptions {
     /// Files and folders to bring over [default: everything that the trial changed]
     pub path: Vec<PathBuf>,
-    /// Bring over what commands of this workspace changed outside of it
-    #[arg(long, conflicts_with = "trial")]
-    pub outside: bool,
     /// Id of the trial, or a unique prefix [default: the newest of this workspace]
     #[arg(long, value_name = "TRIAL")]
     pub trial: Option<String>,
@@ -68,12 +62,6 @@ pub(crate) struct DiscardOptions {
     /// Forget all trials of this workspace
     #[arg(long, conflicts_with = "trial")]
     pub all: bool,
-    /// Forget what commands of this workspace changed outside of it
-    #[arg(long, conflicts_with_all = ["trial", "all"])]
-    pub outside: bool,
-    /// With --outside: only what is at and below this path; may be repeated
-    #[arg(long, value_name = "PATH", requires = "outside")]
-    pub path: Vec<PathBuf>,
     #[command(flatten)]
     pub state: StateChoice,
 }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use legwork::{
-    Caller, Config, Engine, ErrorKind, Level, Options, Outside, Registry, ToolError, Trust, Usage,
+    Caller, Config, Engine, ErrorKind, Level, Options, Registry, ToolError, Trust, Usage,
     audit::repairs,
     gate::{Mode, Policy, units::shown_bytes},
 };
@@ -66,10 +66,7 @@ struct Effective {
     network: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     network_by_name: bool,
-    /// Whether what is written in the home folder goes into a layer.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    outside_in_layer: bool,
-    /// Whether no copy-on-write view can be made: then there are neither trials nor layers.
+    /// Whether no copy-on-write view can be made: then there are no trials.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     no_copies: bool,
 }
@@ -276,7 +273,6 @@ struct Trial {
     /// The same without questions: the doctor's own command needs no answer.
     asking_nobody: Engine,
     ask: &'static str,
-    outside: Outside,
     _state: TempDir,
 }
 
@@ -306,7 +302,6 @@ impl Trial {
             guarded: open(config.clone())?,
             asking_nobody: open(asking_nobody)?,
             ask: config.policy.mode().asks(),
-            outside: config.sandbox.outside,
             _state: state,
         })
     }
@@ -319,8 +314,6 @@ impl Trial {
             sandbox_not_enforced: report.level != Level::None && !report.holds_files(),
             network: report.network,
             network_by_name: report.network_by_name,
-            outside_in_layer: self.outside == Outside::Layer
-                && report.level == Level::WorkspaceWrite,
             no_copies: !self.guarded.can_try(),
         })
     }
@@ -435,10 +428,6 @@ impl Effective {
             ("sandbox", format!("{}: {writable}", self.sandbox.as_str())),
             ("network", network.to_owned()),
         ];
-        if self.outside_in_layer {
-            let kept = "layer: what commands write in the home folder is kept beside it";
-            told.push(("outside", kept.to_owned()));
-        }
         if self.no_copies {
             told.push(("trials", format!("refused: {NO_COPIES}")));
         }

@@ -50,7 +50,6 @@ fn report(collected: &Collected) -> String {
     let others = [
         (collected.sockets, "sockets of supervisors that have ended"),
         (collected.approvals, "questions that have expired"),
-        (collected.layers, "layers over the home folder"),
         (collected.temporary_folders, "temporary folders"),
         (collected.set_aside, "damaged files that had been set aside"),
     ];

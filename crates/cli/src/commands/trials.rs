@@ -26,9 +26,6 @@ const DIFF_MAX: (usize, usize) = (100_000, 16 << 20);
 /// Most columns of a command.
 const COMMAND_MAX: usize = 60;
 
-/// What stands in the place of a trial's id where changes are of none.
-const OUTSIDE: &str = "outside the workspace";
-
 /// Who applies and discards, for the audit log.
 const BY: &str = "the user at the command line";
 
@@ -66,10 +63,6 @@ pub(crate) async fn changes(options: ChangesOptions) -> ExitCode {
             return Ok(list(&engine.trials().await?, options.json));
         }
         let (paths, shown) = wanted(&options);
-        if options.outside {
-            let changes = engine.outside_changes(&this_folder(), paths, shown).await?;
-            return Ok(if options.json { as_json(&changes) } else { outside(&changes) });
-        }
         let task = meant(&engine, options.trial.as_deref()).await?;
         let changes = engine.trial_changes(&task, paths, shown).await?;
         Ok(if options.json { as_json(&changes) } else { as_text(&task, &changes) })
@@ -90,19 +83,7 @@ fn as_json(changes: &TrialChanges) -> ExitCode {
         "summary": changes.counted,
         "changes": changes.changes.all.iter().map(change_json).collect::<Vec<_>>(),
         "diff": changes.diff,
-        "note": changes.note,
     }))
-}
-
-/// What is changed outside the workspace.
-fn outside(changes: &TrialChanges) -> ExitCode {
-    if let Some(note) = &changes.note {
-        say(&format!("legwork: {note}"));
-    }
-    match &changes.diff {
-        Some(diff) => print(diff),
-        None => print(&format!("{}\n{}", changes.counted, changes.list)),
-    }
 }
 
 /// What a trial changed, below its command.
@@ -139,27 +120,16 @@ pub(crate) async fn apply(options: ApplyOptions) -> ExitCode {
     let applied = async {
         let engine = options.state.with_tasks()?;
         let paths = options.path.iter().map(|path| absolute(path)).collect();
-        if options.outside {
-            let applied = engine.apply_outside(&this_folder(), paths, BY).await?;
-            return Ok((OUTSIDE.to_owned(), applied));
-        }
         let task = meant(&engine, options.trial.as_deref()).await?;
-        Ok((task.task_id.to_string(), engine.apply_trial(&task, paths, BY).await?))
+        let applied = engine.apply_trial(&task, paths, BY).await?;
+        Ok((task.task_id, applied))
     };
     match applied.await {
         Ok((_, applied)) if options.json => print_json(&applied),
-        Ok((of, applied)) => {
-            let kept = if options.outside {
-                "; the rest is kept"
-            } else {
-                "; the rest of the trial is kept"
-            };
-            if let Some(warning) = &applied.warning {
-                say(&format!("legwork: {warning}"));
-            }
-            let rest = if applied.whole { "" } else { kept };
+        Ok((id, applied)) => {
+            let rest = if applied.whole { "" } else { "; the rest of the trial is kept" };
             print(&format!(
-                "{of}: {} made, {} changed, {} removed{rest}\n",
+                "{id}: {} made, {} changed, {} removed{rest}\n",
                 applied.made, applied.changed, applied.removed
             ))
         }
@@ -184,12 +154,6 @@ pub(crate) async fn discard(options: DiscardOptions) -> ExitCode {
         // What makes room must not need any.
         let _room = LentReserve::of(&options.state.path()?);
         let engine = options.state.with_tasks()?;
-        if options.outside {
-            let paths = options.path.iter().map(|path| absolute(path)).collect();
-            let running = engine.discard_outside(&this_folder(), paths, BY).await?;
-            tell_running(running);
-            return Ok(vec![OUTSIDE.to_owned()]);
-        }
         let tasks = if options.all {
             let mut tasks = Vec::new();
             for trial in here(&engine).await? {
@@ -202,22 +166,14 @@ pub(crate) async fn discard(options: DiscardOptions) -> ExitCode {
         for task in &tasks {
             engine.discard_trial(task, BY).await?;
         }
-        Ok(tasks.iter().map(|task| task.task_id.to_string()).collect())
+        Ok(tasks)
     };
     match discarded.await {
-        Ok(names) => {
-            let lines = names.iter().map(|name| format!("{name}: discarded\n"));
+        Ok(tasks) => {
+            let lines = tasks.iter().map(|task| format!("{}: discarded\n", task.task_id));
             print(&lines.collect::<String>())
         }
         Err(error) => complain_of(&error),
-    }
-}
-
-fn tell_running(running: usize) {
-    if running > 0 {
-        say(&format!(
-            "legwork: {running} of the commands still run: what they write is kept when they end"
-        ));
     }
 }
 

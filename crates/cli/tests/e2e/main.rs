@@ -36,7 +36,6 @@ mod names;
 mod node;
 mod order;
 mod output;
-mod outside;
 mod own_words;
 mod packaging;
 mod people;

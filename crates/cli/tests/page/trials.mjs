@@ -1,5 +1,5 @@
 // A dangerous command is tried first on the page; what it would remove is seen; then it is refused,
-// or applied. And what was tried, as a list, with what commands changed in the home folder.
+// or applied. And what was tried, as a list.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
@@ -42,21 +42,6 @@ const tries = (text) =>
     cwd: given.workspace,
     stdio: "pipe",
   });
-
-/** A home with a workspace in it, beside the one of the server. */
-const home = fs.mkdtempSync(path.join(path.dirname(given.workspace), "home-"));
-process.on("exit", () => fs.rmSync(home, { recursive: true }));
-const inHome = (name) => path.join(home, name);
-
-/** Runs a command whose changes in the home folder are kept in a layer. */
-function layered(text) {
-  const rules = path.join(given.state, "layered.toml");
-  fs.writeFileSync(rules, '[sandbox]\nlevel = "workspace-write"\noutside = "layer"\n');
-  fs.mkdirSync(inHome("work"), { recursive: true });
-  const words = ["sh", "--state", given.state, "--mode", "open", "--policy", rules, text];
-  const env = { ...process.env, HOME: home, XDG_CONFIG_HOME: inHome(".config"), SHELL: "/bin/sh" };
-  execFileSync(given.program, words, { cwd: inHome("work"), env, stdio: "pipe" });
-}
 
 await script(async () => {
   project();
@@ -207,35 +192,4 @@ await script(async () => {
   await desk.page
     .getByRole("heading", { name: "It ran on a copy" })
     .waitFor({ state: "detached" });
-
-  // What commands changed in the home folder stands below the trials.
-  fs.writeFileSync(inHome(".profile"), "# mine\n");
-  layered("echo wanted > ~/wanted; echo changed > ~/.profile");
-  for (const window of [desk, viewer]) {
-    await window.page.goto(`${given.address}/#/trials`);
-    await window.page.getByRole("heading", { name: "Outside the workspace" }).waitFor();
-  }
-  const kept = (page) => page.getByRole("article", { name: `Changes in ${home}` });
-  await kept(viewer.page).getByRole("button", { name: "Show changes" }).click();
-  await kept(viewer.page).getByText("1 made, 1 changed").waitFor();
-  await accessible(viewer, "what commands changed outside");
-  for (const name of ["Apply", "Discard"]) {
-    assert.equal(await kept(viewer.page).getByRole("button", { name }).count(), 0, name);
-  }
-  await kept(desk.page).getByRole("button", { name: "Show changes" }).click();
-  await kept(desk.page).getByText("+wanted").waitFor();
-  // What comes while somebody looks is shown before it is applied.
-  layered("echo late > ~/late");
-  await kept(desk.page).getByText("+late").waitFor();
-  assert(!fs.existsSync(inHome("wanted")));
-  await kept(desk.page).getByRole("button", { name: "Apply…" }).click();
-  await allow(kept(desk.page), "Apply them");
-  await kept(desk.page).waitFor({ state: "detached" });
-  assert.equal(fs.readFileSync(inHome("wanted"), "utf8"), "wanted\n");
-  assert.equal(fs.readFileSync(inHome(".profile"), "utf8"), "changed\n");
-  layered("echo unwanted > ~/wanted");
-  await kept(desk.page).getByRole("button", { name: "Discard…" }).click();
-  await allow(kept(desk.page), "Discard it");
-  await kept(desk.page).waitFor({ state: "detached" });
-  assert.equal(fs.readFileSync(inHome("wanted"), "utf8"), "wanted\n");
 });

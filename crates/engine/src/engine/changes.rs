@@ -1,16 +1,12 @@
-//! What commands changed on a copy, in trials and in layers over the home folder: shown, brought
-//! over, forgotten.
+//! What commands changed on a copy, in trials: shown, brought over, forgotten.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::Engine;
 use crate::{
     error::ToolError,
     store::ledger::Task,
-    task::{
-        outside::OutsideState,
-        trials::{ShownChanges, TrialChanges, TrialState},
-    },
+    task::trials::{ShownChanges, TrialChanges, TrialState},
     trial::Applied,
 };
 
@@ -61,44 +57,5 @@ impl Engine {
     /// Forgets what a trial changed; its task stays.
     pub async fn discard_trial(&self, trial: &Task, by: &str) -> Result<(), ToolError> {
         self.latest().discard_trial(trial, by).await
-    }
-
-    /// The workspaces whose finished commands have changed something outside of them, in layers
-    /// over the home folder; the latest first.
-    pub async fn outside(&self) -> Result<Vec<OutsideState>, ToolError> {
-        self.latest().outside().await
-    }
-
-    /// What finished commands of the workspace that a folder is in have changed outside of it, in
-    /// layers over the home folder: all of it, or what is at and below some absolute paths.
-    pub async fn outside_changes(
-        &self,
-        folder: &Path,
-        paths: Vec<PathBuf>,
-        shown: ShownChanges,
-    ) -> Result<TrialChanges, ToolError> {
-        self.latest().outside_changes(folder, paths, shown).await
-    }
-
-    /// Brings that over, as [`apply_trial`](Self::apply_trial) does: only what
-    /// [`outside_changes`](Self::outside_changes) has shown, as it was then.
-    pub async fn apply_outside(
-        &self,
-        folder: &Path,
-        paths: Vec<PathBuf>,
-        by: &str,
-    ) -> Result<Applied, ToolError> {
-        self.latest().apply_outside(folder, paths, by).await
-    }
-
-    /// Forgets it: all of it, or what is at and below some absolute paths. How many commands still
-    /// run: what they write is not forgotten.
-    pub async fn discard_outside(
-        &self,
-        folder: &Path,
-        paths: Vec<PathBuf>,
-        by: &str,
-    ) -> Result<usize, ToolError> {
-        self.latest().discard_outside(folder, paths, by).await
     }
 }

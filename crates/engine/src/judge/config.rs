@@ -21,7 +21,7 @@ use crate::{
     model::limits::{self, TaskLimits},
     model::network::NetworkSettings,
     model::place::{PlaceReach, PlaceSettings},
-    model::sandbox::{Outside, SandboxSettings},
+    model::sandbox::SandboxSettings,
     platform::{config_base, real_path, system_file},
     store::retention::Retention,
 };
@@ -274,10 +274,6 @@ impl Config {
         sandbox.required = values.flag("sandbox", "required").unwrap_or(sandbox.required);
         sandbox.writable.extend(paths("sandbox", "writable"));
         sandbox.unreadable.extend(paths("sandbox", "unreadable"));
-        let outside = values.text("sandbox", "outside").and_then(Outside::from_name);
-        sandbox.outside = outside.unwrap_or(sandbox.outside);
-        let layer_bytes_max = values.number("sandbox", "layer_bytes_max");
-        sandbox.layer_bytes_max = layer_bytes_max.unwrap_or(sandbox.layer_bytes_max);
         let trial_bytes_max = values.number("sandbox", "trial_bytes_max");
         sandbox.trial_bytes_max = trial_bytes_max.unwrap_or(sandbox.trial_bytes_max);
         let duration = |section, name| values.number(section, name).map(Duration::from_millis);
@@ -579,7 +575,6 @@ mod tests {
                 Kind::Choice(known) if known.contains(&"read-only") => "\"read-only\"",
                 Kind::Choice(known) if known.contains(&"deny") => "\"allow\"",
                 Kind::Choice(known) if known.contains(&"names") => "\"names\"",
-                Kind::Choice(known) if known.contains(&"layer") => "\"layer\"",
                 Kind::Lists => "{ x = [\"a.test\"] }",
                 Kind::Texts if key.section == "network" => "[\"a.test\"]",
                 Kind::Choice(_) => "\"strict\"",

@@ -17,11 +17,9 @@ pub use caller::{Caller, Session, Trust};
 pub use legwork_warden::network::ConnectionVerdict;
 pub use network::{ConnectionCheck, ConnectionRecord, NetworkSettings};
 pub use outcome::{
-    Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, OutsideChange, RefusedBy, Resources,
-    Total, signal_name,
+    Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, RefusedBy, Resources, Total,
+    signal_name,
 };
-pub(crate) use outcome::{
-    FILES_LAYER, PROCESSES_LAYER, REFUSED_BY_PERSON, changes_in_words, is_zero,
-};
+pub(crate) use outcome::{FILES_LAYER, PROCESSES_LAYER, REFUSED_BY_PERSON, is_zero};
 pub(crate) use request::purpose;
 pub use request::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, TrialWish};

@@ -46,37 +46,12 @@ pub struct Outcome {
     /// What it did that somebody should know of.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub warnings: Vec<String>,
-    /// What it changed outside the workspace, in its layer over the home folder: some of it.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub changes: Vec<OutsideChange>,
-    /// How many more there are.
-    #[serde(skip_serializing_if = "is_zero", default)]
-    pub more_changes: u64,
     /// Which limits held it.
     #[serde(skip_serializing_if = "LimitsKnown::is_empty", default)]
     pub limits: LimitsKnown,
     /// What it used, where that is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub resources: Option<Box<Resources>>,
-}
-
-/// A change outside the workspace, which is only in a layer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OutsideChange {
-    /// Where.
-    pub path: String,
-    /// `made`, `changed`, `removed` or `touched`.
-    pub kind: String,
-}
-
-/// Changes outside the workspace, a line for each.
-pub(crate) fn changes_in_words(changes: &[OutsideChange], more: u64) -> Vec<String> {
-    let mut lines: Vec<String> =
-        changes.iter().map(|it| format!("{} {}", it.kind, it.path)).collect();
-    if more > 0 {
-        lines.push(format!("and {more} more"));
-    }
-    lines
 }
 
 /// What a command and everything below it used, as far as it had ended when the command did.
@@ -307,8 +282,6 @@ impl From<&ExitRecord> for Outcome {
             denials: connections.iter().filter_map(ConnectionRecord::denial).collect(),
             connections,
             warnings: Vec::new(),
-            changes: Vec::new(),
-            more_changes: 0,
             limits: LimitsKnown::from(&record.limits),
             resources: record.used.map(|used| Box::new(used.into())),
         }
@@ -404,7 +377,7 @@ impl EndedBy {
             }
             Self::LayerLimit => {
                 "the command was stopped: it wrote more into its copy of the files than may be kept \
-                 (trial_bytes_max of a trial, layer_bytes_max of a layer over the home)"
+                 (trial_bytes_max)"
             }
             Self::StoppedByScheduler => {
                 "the command was stopped: its job was cancelled, came to the scheduler's time limit, \

@@ -43,17 +43,12 @@ pub struct SandboxSettings {
     pub unreadable: Vec<PathBuf>,
     /// Files that decide about commands: not to be written by them.
     pub deciding: Vec<PathBuf>,
-    /// What becomes of writes to the home folder, outside the workspace.
-    pub outside: Outside,
-    /// Most bytes of what is kept of them.
-    pub layer_bytes_max: u64,
     /// Most bytes that a command may write which is only tried.
     pub trial_bytes_max: u64,
 }
 
 impl Default for SandboxSettings {
     fn default() -> Self {
-        const LAYER_BYTES_MAX: u64 = 2 << 30;
         const TRIAL_BYTES_MAX: u64 = 10 << 30;
         Self {
             level: None,
@@ -63,30 +58,7 @@ impl Default for SandboxSettings {
             writable: Vec::new(),
             unreadable: Vec::new(),
             deciding: Vec::new(),
-            outside: Outside::default(),
-            layer_bytes_max: LAYER_BYTES_MAX,
             trial_bytes_max: TRIAL_BYTES_MAX,
-        }
-    }
-}
-
-/// What becomes of what a command writes in the home folder, outside the workspace.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Outside {
-    /// It is refused.
-    #[default]
-    Refuse,
-    /// It goes into a layer of the workspace, and the home folder stays as it is.
-    Layer,
-}
-
-impl Outside {
-    /// By its name in a configuration file.
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "refuse" => Some(Self::Refuse),
-            "layer" => Some(Self::Layer),
-            _ => None,
         }
     }
 }

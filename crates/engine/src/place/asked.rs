@@ -42,12 +42,6 @@ pub(crate) enum PlaceError {
     /// No copy of the files can be made for a command to be tried on.
     #[error("{0}")]
     NoCopies(String),
-    /// What a command writes outside its workspace cannot be kept in a layer.
-    #[error("no layer over the home folder: {0}")]
-    NoLayer(String),
-    /// More is kept of that than may be.
-    #[error("{0}")]
-    LayersFull(String),
     /// The warden is of another version.
     #[error("the warden speaks version {0} of the protocol")]
     Version(u32),

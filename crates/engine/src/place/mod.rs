@@ -9,7 +9,7 @@
 //! It may call `output` for stored bytes, and the vocabulary; never the ledger, the judge or a
 //! tool.
 
-#[cfg_attr(windows, expect(dead_code, reason = "no logins, layers, jobs or other places there"))]
+#[cfg_attr(windows, expect(dead_code, reason = "no logins, jobs or other places there"))]
 mod asked;
 mod channel;
 #[cfg(unix)]
@@ -67,7 +67,6 @@ pub(crate) use self::{
 };
 use crate::{
     id::TaskId, meters::WardenCount, model::sandbox::Wanted, output::TaskOutput, platform::OwnedFd,
-    trial::OutsideLayers,
 };
 
 /// Most bytes of output that a warden holds in memory.
@@ -191,26 +190,6 @@ pub(crate) trait Place: Look {
         _id: &'a TaskId,
     ) -> Soon<'a, Result<Ready, PlaceError>> {
         Box::pin(async { Err(PlaceError::NoCopies("this place makes no copies".into())) })
-    }
-
-    /// Whether such a command writes outside its workspace into a layer.
-    fn is_layered(&self, _wanted: Wanted) -> bool {
-        false
-    }
-
-    /// A warden whose next command has a layer of its own over the home folder. It serves that
-    /// command only.
-    fn ready_in_layer<'a>(
-        &'a self,
-        _wanted: Wanted,
-        _id: &'a TaskId,
-    ) -> Soon<'a, Result<Ready, PlaceError>> {
-        Box::pin(async { Err(PlaceError::NoLayer("this place makes no copies".into())) })
-    }
-
-    /// The layers of this workspace, where commands have any.
-    fn outside(&self) -> Option<OutsideLayers> {
-        None
     }
 
     /// Whether commands can be tried here, as far as that can be known without one.

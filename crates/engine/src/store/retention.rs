@@ -36,7 +36,7 @@ use crate::{
     },
     store::ledger::{History, LedgerError, OldTask, private_file},
     store::usage::{folder_bytes, folder_sizes, ledger_bytes},
-    trial::{OutsideLayers, Trials, trial_bytes},
+    trial::{Trials, trial_bytes},
 };
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
@@ -120,9 +120,6 @@ pub struct Collected {
     /// Trials whose tasks are removed, or that were never finished.
     #[serde(skip_serializing_if = "is_zero")]
     pub trials: u64,
-    /// Layers of workspaces in which no command has run for long.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub layers: u64,
     /// Temporary folders of workspaces.
     pub temporary_folders: u64,
     /// What was damaged and had been set aside.
@@ -230,7 +227,6 @@ impl Collection<'_> {
             self.history.renew()?;
         }
         self.remove_trials();
-        self.remove_outside();
         self.collected.sockets = self.place.clear_dead(self.collected.dry_run);
         self.remove_temporary();
         self.remove_set_aside();
@@ -377,18 +373,6 @@ impl Collection<'_> {
             if newest.is_some_and(|changed_ms| changed_ms < self.cutoff_ms()) {
                 let removed = self.collected.dry_run || remove_all(&path).is_ok();
                 self.collected.temporary_folders += u64::from(removed);
-            }
-        }
-    }
-
-    /// Forgets what commands wrote outside workspaces in which none has run for long.
-    fn remove_outside(&mut self) {
-        for layers in OutsideLayers::all(self.state.path()) {
-            let is_old = layers.used_at_ms() < self.cutoff_ms();
-            let place = self.place;
-            let is_alive = |warden: &str| place.is_alive(warden).unwrap_or(true);
-            if is_old && (self.collected.dry_run || layers.discard(&[], &is_alive).is_ok()) {
-                self.collected.layers += 1;
             }
         }
     }

@@ -172,11 +172,10 @@ impl RunDriver {
     }
 
     /// Adds to an outcome what the warden does not know: what was brought that others run or trust,
-    /// who refused what, and what is in a layer.
+    /// and who refused what.
     async fn complete(&mut self, outcome: &mut Outcome) {
         self.compare(outcome).await;
         self.questions.explain(outcome);
-        self.tasks.note_outside(&self.task_id, outcome).await;
     }
 
     /// Adds what was brought that others run or trust.

@@ -36,10 +36,6 @@ const SHORTAGE_HINT: &str = "end other processes or raise the limit, then try ag
 const TOO_LONG_HINT: &str = "pass less as arguments and in the environment: put long data into a file or stdin; a limit \
      on memory (`memory_bytes_max`) or on the stack (`ulimit -s`) leaves less room for them";
 
-/// What helps when commands have written as much outside the workspace as may be kept.
-pub(super) const LAYERS_FULL_HINT: &str =
-    "bring it over or discard it (`--outside`), or raise `layer_bytes_max` of `[sandbox]`";
-
 /// The typed error of a warden that cannot be had.
 pub(crate) fn place_error(error: &PlaceError) -> ToolError {
     match error {
@@ -53,16 +49,6 @@ pub(crate) fn place_error(error: &PlaceError) -> ToolError {
             format!("commands cannot be tried here: {problem}"),
         )
         .hint("run it for real, or do without it"),
-        PlaceError::NoLayer(problem) => ToolError::new(
-            ErrorKind::SandboxUnavailable,
-            format!(
-                "what commands write outside the workspace cannot be kept in a layer: {problem}"
-            ),
-        )
-        .hint("`outside = \"refuse\"` of `[sandbox]` does without layers"),
-        PlaceError::LayersFull(problem) => {
-            ToolError::new(ErrorKind::LimitExceeded, problem.clone()).hint(LAYERS_FULL_HINT)
-        }
         other => ToolError::new(
             ErrorKind::ToolExecutionFailed,
             format!("the command's supervisor could not be started: {other}"),

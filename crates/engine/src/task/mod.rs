@@ -14,7 +14,6 @@ pub(crate) mod input;
 mod listing;
 mod names;
 pub(crate) mod observe;
-pub(crate) mod outside;
 pub(crate) mod places;
 mod plan;
 mod programs;

@@ -44,9 +44,7 @@ use crate::{
         sandbox::{SandboxReport, Wanted},
         status::Status,
     },
-    place::{
-        LoginWish, Look, MEMORY_BYTES_MAX, Place, PlaceError, Ready, Sandbox, TamperCheck, Warden,
-    },
+    place::{LoginWish, Look, MEMORY_BYTES_MAX, Place, Sandbox, TamperCheck, Warden},
     platform::{AsFd, OsStrExt, OwnedFd, file_bytes, is_file},
     store::ledger::{Registered, Task, write_note},
     trace::Trace,
@@ -79,8 +77,8 @@ impl Tasks {
             // Only commands in the sandbox have the folders of its own `/tmp`.
             grant.plan().check_folder(&*place)?;
         }
-        let ready = self.ready_for(&*place, &id, wanted, is_trial).await;
-        let (mut warden, sandbox) = ready.map_err(|error| no_warden(&*place, &error))?;
+        let ready = if is_trial { place.ready_to_try(wanted, &id) } else { place.ready(wanted) };
+        let (mut warden, sandbox) = ready.await.map_err(|error| no_warden(&*place, &error))?;
         if let Some(Err(error)) = sandbox.as_ref().map(|sandbox| self.check(sandbox)) {
             place.give_back(warden);
             return Err(error);
@@ -105,9 +103,8 @@ impl Tasks {
         let said = grant.explanation().note.clone();
         let plan = into_plan(grant, wanted);
         let mut spec = self.spec(&plan, &id, sandbox.as_deref(), note.to_vec());
-        // What a profile writes belongs to the trial, too, and one in a layer is another one.
-        let is_layered = is_trial || place.is_layered(wanted);
-        let wish = self.login_wish(&plan, wanted).filter(|_| !is_layered);
+        // What a profile writes belongs to the trial, too.
+        let wish = self.login_wish(&plan, wanted).filter(|_| !is_trial);
         let preamble = wish.and_then(|wish| place.shorten_login(wish, &mut spec));
         let tamper_check = match looking {
             Some(looking) => Some(looking.await),
@@ -154,24 +151,6 @@ impl Tasks {
         warden.set_free();
         self.record_failed_start(id, &failure).await;
         Err(out_of_reach(&error))
-    }
-
-    /// A warden for a command, or for the trial of one.
-    async fn ready_for(
-        &self,
-        place: &dyn Place,
-        id: &TaskId,
-        wanted: Wanted,
-        is_trial: bool,
-    ) -> Result<Ready, PlaceError> {
-        if is_trial {
-            return place.ready_to_try(wanted, id).await;
-        }
-        if place.is_layered(wanted) {
-            self.settle_outside().await;
-            return place.ready_in_layer(wanted, id).await;
-        }
-        place.ready(wanted).await
     }
 
     /// Lets a warden start a command, with the descriptors that go along or with what stands for

@@ -47,10 +47,6 @@ pub struct TrialChanges {
     pub list: String,
     /// A unified diff, if one was asked for; without secrets.
     pub diff: Option<String>,
-    /// What else there is that cannot be shown.
-    pub note: Option<String>,
-    /// The first path that the limits cut off: those of the diff, or of the list without one.
-    pub(super) cut: Option<PathBuf>,
 }
 
 impl TrialChanges {
@@ -62,21 +58,16 @@ impl TrialChanges {
         mask: &Mask,
     ) -> Result<Self, TrialError> {
         let changes = trial.pending(paths)?;
-        let (diff, cut) = match shown.diff {
-            Some((lines_max, bytes_max)) => {
-                let (text, cut) = trial.diff(&changes, DiffLimits { lines_max, bytes_max });
-                (Some(mask.text(&text).into_owned()), cut)
-            }
-            None => (None, trial.cut_from_list(&changes, shown.lines_max)),
-        };
+        let diff = shown.diff.map(|(lines_max, bytes_max)| {
+            let text = trial.diff(&changes, DiffLimits { lines_max, bytes_max });
+            mask.text(&text).into_owned()
+        });
         Ok(Self {
             counted: changes.counted(),
             list: trial.list(&changes, shown.lines_max),
             task_id: trial.record.task_id.clone(),
             changes,
             diff,
-            note: None,
-            cut,
         })
     }
 }
@@ -305,21 +296,6 @@ pub(super) fn trial_error(error: &TrialError) -> ToolError {
         )
         .detail("paths", vec![path.display().to_string()])
         .hint("stop the commands that run in this folder, and apply again"),
-        TrialError::NotShown(paths) => {
-            let named: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-            ToolError::new(
-                ErrorKind::InvalidToolInput,
-                format!("{error}; nothing was brought over"),
-            )
-            .detail("paths", named)
-            .hint("look at it first: `legwork changes --outside --diff`")
-        }
-        TrialError::Unshown { .. } => {
-            ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string())
-                .hint("`legwork discard --outside` forgets it")
-        }
-        TrialError::NotAlone(_) => ToolError::new(ErrorKind::InvalidToolInput, error.to_string())
-            .hint("discard that folder"),
         TrialError::NoChange(_) | TrialError::NotInPart(_) | TrialError::Unfit { .. } => {
             ToolError::new(ErrorKind::InvalidToolInput, error.to_string())
                 .hint("list the changes of the trial to see their paths")
@@ -335,10 +311,6 @@ pub(super) fn trial_error(error: &TrialError) -> ToolError {
         }
         TrialError::Io { error: io, .. } if StateProblem::of(io) == StateProblem::Full => {
             ToolError::state(StateProblem::Full, &format!("{error}; nothing was brought over"))
-        }
-        TrialError::LayersFull { .. } => {
-            ToolError::new(ErrorKind::LimitExceeded, error.to_string())
-                .hint(super::failures::LAYERS_FULL_HINT)
         }
         TrialError::Io { .. }
         | TrialError::TooMany(_)

@@ -428,8 +428,6 @@ fn completed(
         denials: outcome.denials.clone(),
         connections: outcome.connections.clone(),
         warnings: outcome.warnings.clone(),
-        changes: outcome.changes.clone(),
-        more_changes: outcome.more_changes,
         approval_note: None,
     })
 }

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     id::TaskId,
     model::{
-        ConnectionRecord, Denial, EndedBy, FILES_LAYER, Flag, OutsideChange, PROCESSES_LAYER,
-        RefusedBy, changes_in_words, is_zero, signal_name, status::Status,
+        ConnectionRecord, Denial, EndedBy, FILES_LAYER, Flag, PROCESSES_LAYER, RefusedBy, is_zero,
+        signal_name, status::Status,
     },
 };
 
@@ -69,12 +69,6 @@ pub(super) struct Completed {
     pub(super) connections: Vec<ConnectionRecord>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(super) warnings: Vec<String>,
-    /// What it changed outside the workspace, in its layer over the home folder.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub(super) changes: Vec<OutsideChange>,
-    /// How many more such changes there are.
-    #[serde(skip_serializing_if = "is_zero", default)]
-    pub(super) more_changes: u64,
     /// What the person who approved it says.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) approval_note: Option<String>,
@@ -224,10 +218,6 @@ fn render_completed(completed: &Completed) -> String {
     let paths: Vec<&str> = paths.map(|denial| &*denial.what).collect();
     if !paths.is_empty() {
         block("Sandbox", &paths.join("\n"));
-    }
-    if !completed.changes.is_empty() {
-        let changes = changes_in_words(&completed.changes, completed.more_changes);
-        block("Changed outside the workspace, only in a layer", &changes.join("\n"));
     }
     if !completed.warnings.is_empty() {
         block("Warnings", &completed.warnings.join("\n"));

@@ -13,8 +13,8 @@ use crate::{
     model::sandbox::{MissingLayer, SandboxReport},
     model::status::Status,
     model::{
-        ConnectionRecord, Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, OutsideChange,
-        is_zero, signal_name,
+        ConnectionRecord, Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, is_zero,
+        signal_name,
     },
     output::{Mask, TaskOutput},
     store::ledger::Task,
@@ -123,10 +123,6 @@ pub(super) struct TaskView {
     pub denials: Vec<Denial>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub connections: Vec<ConnectionRecord>,
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub changes: Vec<OutsideChange>,
-    #[serde(skip_serializing_if = "is_zero", default)]
-    pub more_changes: u64,
     pub artifacts: Vec<ArtifactEntry>,
 }
 
@@ -189,8 +185,6 @@ impl TaskView {
             sandbox: with_limits(SandboxReport::clone(&task.sandbox), report, outcome),
             denials: outcome.map(|outcome| outcome.denials.clone()).unwrap_or_default(),
             connections: outcome.map(|outcome| outcome.connections.clone()).unwrap_or_default(),
-            changes: outcome.map(|outcome| outcome.changes.clone()).unwrap_or_default(),
-            more_changes: outcome.map(|outcome| outcome.more_changes).unwrap_or_default(),
             artifacts: artifacts(output),
         }
     }

@@ -10,13 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{TrialLayer, make_layer, stack::private, sweep::remove_tree};
+use super::{TrialLayer, make_layer, private, sweep::remove_tree};
 
 /// The folder in the state folder.
 const AHEAD: &str = "ahead";
-
-/// What the name of a folder in there begins with that is being removed.
-const GONE: &str = ".gone-";
 
 /// Empty layers; removed with this, unless a command has got them.
 #[derive(Debug)]
@@ -101,14 +98,6 @@ impl Drop for LayersAhead {
             let _ = remove_tree(&self.folder);
         }
     }
-}
-
-/// Moves a folder of layers that nobody needs to where nobody looks for any, to be removed there;
-/// its new place.
-pub(super) fn set_apart(state: &Path, folder: &Path, name: &str) -> Option<PathBuf> {
-    let place = state.join(AHEAD).join(format!("{GONE}{name}"));
-    private(&state.join(AHEAD)).and_then(|()| fs::rename(folder.join(name), &place)).ok()?;
-    Some(place)
 }
 
 /// Removes layers that were never used, of wardens that are gone.

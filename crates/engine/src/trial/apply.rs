@@ -47,9 +47,6 @@ pub struct Applied {
     pub removed: usize,
     /// Whether nothing of the trial is left.
     pub whole: bool,
-    /// What could not be done after it was brought over.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub warning: Option<String>,
 }
 
 /// Brings over what a trial changed at and below these paths; everything without any.
@@ -114,7 +111,6 @@ fn attempt(
         changed: counted(&[ChangeKind::Changed, ChangeKind::Touched]),
         removed: counted(&[ChangeKind::Removed]),
         whole: journal.whole,
-        warning: None,
     };
     finish(trials, &mut journal, &benches)?;
     Ok(applied)
@@ -475,7 +471,7 @@ impl Work<'_> {
             benches.add(ground, top, folder);
             let layer = self.layer(ground.layer)?;
             let upper = TreeTop::open_own(&self.trial.upper(layer)).map_err(&failed)?;
-            let from = CopySource { top: &upper, place: &place, seen: Some(&seen) };
+            let from = CopySource { top: &upper, place: &place, seen: &seen };
             let steps = journal.steps.iter_mut().filter(|step| step.layer == ground.layer);
             made.extend(stage_steps(staging, &from, steps)?);
         }

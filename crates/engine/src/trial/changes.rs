@@ -288,7 +288,7 @@ fn is_stale(stat: &Stat, began: FileTime) -> bool {
 }
 
 /// Whether an entry of a layer says that something is gone.
-pub(super) fn is_whiteout(upper: &TreeTop, path: &Path, found: &Stat) -> bool {
+fn is_whiteout(upper: &TreeTop, path: &Path, found: &Stat) -> bool {
     match FileType::from_raw_mode(found.st_mode) {
         FileType::CharacterDevice => found.st_rdev == 0,
         FileType::RegularFile if found.st_size == 0 => {
@@ -299,7 +299,7 @@ pub(super) fn is_whiteout(upper: &TreeTop, path: &Path, found: &Stat) -> bool {
 }
 
 /// Whether a folder of a layer shows nothing of the one below it.
-pub(super) fn is_opaque(upper: &TreeTop, path: &Path) -> io::Result<bool> {
+fn is_opaque(upper: &TreeTop, path: &Path) -> io::Result<bool> {
     let value = upper.own(path)?.layer_attribute("user.overlay.opaque");
     Ok(value.is_some_and(|value| value == b"y"))
 }

@@ -36,19 +36,13 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Lines around a change.
 const CONTEXT: usize = 3;
 
-/// A unified diff of these changes, and the first path whose change is not shown whole.
-pub(super) fn unified(
-    trial: &Trial,
-    changes: &TriedChanges,
-    limits: DiffLimits,
-) -> (String, Option<PathBuf>) {
+/// A unified diff of these changes.
+pub(super) fn unified(trial: &Trial, changes: &TriedChanges, limits: DiffLimits) -> String {
     let mut text = String::new();
-    let (mut lines, mut left_out, mut cut) = (0, 0, None);
+    let (mut lines, mut left_out) = (0, 0);
     for change in changes.listed_from(&trial.record.workspace) {
         if left_out > 0 {
             left_out += 1;
-            // The order in which they are shown is another one.
-            cut = cut.min(Some(change.path.clone()));
             continue;
         }
         let part = of_change(trial, change);
@@ -58,7 +52,7 @@ pub(super) fn unified(
             text.push_str(&part);
             continue;
         }
-        (left_out, cut) = (1, Some(change.path.clone()));
+        left_out = 1;
         for line in part.lines().take(limits.lines_max.saturating_sub(lines)) {
             if text.len() + line.len() < limits.bytes_max {
                 text.push_str(line);
@@ -69,7 +63,7 @@ pub(super) fn unified(
     if left_out > 0 {
         text.push_str(&format!("(cut here: {left_out} more files are not shown whole)\n"));
     }
-    (text, cut)
+    text
 }
 
 /// What is compared of a file.
@@ -211,7 +205,9 @@ fn shown(trial: &Trial, path: &Path) -> String {
 /// A list of changes, each with its sign, at most so many; what runs or is trusted is never cut.
 pub(super) fn list(trial: &Trial, changes: &TriedChanges, lines_max: usize) -> String {
     let mut text = String::new();
-    let (listed, cut) = parts(trial, changes, lines_max);
+    let mut listed = changes.listed_from(&trial.record.workspace);
+    let kept = listed.iter().filter(|it| it.runs_or_is_trusted()).count();
+    let cut = listed.split_off(listed.len().min(kept.max(lines_max)));
     for change in listed {
         let end = if change.file == ChangedFile::Folder { "/" } else { "" };
         let name = shown(trial, &change.path);
@@ -225,28 +221,6 @@ pub(super) fn list(trial: &Trial, changes: &TriedChanges, lines_max: usize) -> S
         text.push_str(&format!("  and {} more\n", cut.len()));
     }
     text
-}
-
-/// The first path that such a list does not have.
-pub(super) fn cut_from_list(
-    trial: &Trial,
-    changes: &TriedChanges,
-    lines_max: usize,
-) -> Option<PathBuf> {
-    let (_, cut) = parts(trial, changes, lines_max);
-    cut.into_iter().map(|change| change.path.clone()).min()
-}
-
-/// What a list shows and what it cuts off.
-fn parts<'a>(
-    trial: &Trial,
-    changes: &'a TriedChanges,
-    lines_max: usize,
-) -> (Vec<&'a TriedChange>, Vec<&'a TriedChange>) {
-    let mut listed = changes.listed_from(&trial.record.workspace);
-    let kept = listed.iter().filter(|it| it.runs_or_is_trusted()).count();
-    let cut = listed.split_off(listed.len().min(kept.max(lines_max)));
-    (listed, cut)
 }
 
 /// How many files are made, changed and removed, in words.

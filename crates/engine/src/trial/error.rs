@@ -24,26 +24,10 @@ pub(crate) enum TrialError {
     NotInPart(PathBuf),
     #[error("{} cannot be brought over: {why}", path.display())]
     Unfit { path: PathBuf, why: &'static str },
-    /// What commands have written outside the workspace is more than may be kept.
-    #[error(
-        "{bytes} bytes are kept of what commands wrote outside the workspace, more than {bytes_max}"
-    )]
-    LayersFull { bytes: u64, bytes_max: u64 },
     #[error("more than {0} files were changed")]
     TooMany(usize),
     #[error("there are folders too deep in one another")]
     TooDeep,
-    /// Commands have written what cannot be shown: how many, and why of one.
-    #[error(
-        "what {count} of the commands wrote outside the workspace cannot be shown, only discarded: {why}"
-    )]
-    Unshown { count: usize, why: String },
-    /// These came after the changes were shown, or became others.
-    #[error("not shown yet: {}", shown(.0))]
-    NotShown(Vec<PathBuf>),
-    /// It is in a folder that was made anew over another one.
-    #[error("{} cannot be discarded alone: the folder around it was made anew", .0.display())]
-    NotAlone(PathBuf),
     /// An apply that was cut off can neither be finished nor undone by itself.
     #[error(
         "an apply that was cut off can be neither finished nor undone, because {} was changed or \

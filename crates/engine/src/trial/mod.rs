@@ -15,13 +15,9 @@ mod changes;
 mod details;
 mod diff;
 mod error;
-mod fold;
 mod journal;
 mod kinds;
-mod outside;
 mod record;
-mod shown;
-mod stack;
 mod stage;
 mod sweep;
 mod tree;
@@ -35,13 +31,10 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-use self::stack::private;
 pub(crate) use self::{
     ahead::{LayersAhead, clear_ahead},
     diff::DiffLimits,
     error::TrialError,
-    outside::{OutsideLayers, OutsideView},
-    shown::ShownPart,
     sweep::{bytes_of as trial_bytes, remove_tree},
 };
 pub use self::{
@@ -204,13 +197,6 @@ impl Trials {
         apply::apply(self, &self.get(id)?, paths)
     }
 
-    /// The same of one that is kept elsewhere.
-    fn apply_of(&self, trial: &Trial, paths: &[PathBuf]) -> Result<Applied, TrialError> {
-        let _lock = self.lock_to_apply()?;
-        self.recover_before(&trial.record.task_id)?;
-        apply::apply(self, trial, paths)
-    }
-
     /// What another apply was cut off at keeps nobody from this one, unless it is of the same
     /// trial.
     fn recover_before(&self, id: &TaskId) -> Result<(), TrialError> {
@@ -225,8 +211,7 @@ impl Trials {
     }
 
     fn lock_to_apply(&self) -> Result<fs::File, TrialError> {
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
-        let lock = made.and_then(|()| self.lock(FlockOperation::LockExclusive));
+        let lock = private(&self.folder).and_then(|()| self.lock(FlockOperation::LockExclusive));
         lock.map_err(|error| TrialError::io("the lock of applying", &error))
     }
 
@@ -239,6 +224,11 @@ impl Trials {
         flock(&file, operation)?;
         Ok(file)
     }
+}
+
+/// Makes a folder that only its owner can read, unless it is there.
+fn private(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 /// An empty layer. Its top is what the command sees as the folder itself, so it has that folder's
@@ -298,19 +288,9 @@ impl Trial {
         Ok(changes)
     }
 
-    /// A unified diff of these changes, as far as the limits let it go, and the first change that
-    /// they cut off.
-    pub(crate) fn diff(
-        &self,
-        changes: &TriedChanges,
-        limits: DiffLimits,
-    ) -> (String, Option<PathBuf>) {
+    /// A unified diff of these changes, as far as the limits let it go.
+    pub(crate) fn diff(&self, changes: &TriedChanges, limits: DiffLimits) -> String {
         diff::unified(self, changes, limits)
-    }
-
-    /// The first path that such a list does not have.
-    pub(crate) fn cut_from_list(&self, changes: &TriedChanges, max: usize) -> Option<PathBuf> {
-        diff::cut_from_list(self, changes, max)
     }
 
     /// A list of these changes, one a line, and of how many there are at most so many.

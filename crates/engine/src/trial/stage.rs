@@ -37,9 +37,8 @@ pub(super) struct CopySource<'a> {
     pub top: &'a TreeTop,
     /// Where it is laid over.
     pub place: &'a Path,
-    /// What was seen in that place when the trial was looked at. Without it everything is copied
-    /// as it is.
-    pub seen: Option<SeenMark<'a>>,
+    /// What was seen in the layer when the trial was looked at.
+    pub seen: SeenMark<'a>,
 }
 
 impl CopySource<'_> {
@@ -48,8 +47,7 @@ impl CopySource<'_> {
         let full = self.place.join(path);
         let found = self.top.own_stat(path).map_err(TrialError::at(&full))?;
         let is_seen = |found: &Stat| {
-            let seen = self.seen.map(|seen| seen(&full));
-            seen.is_none_or(|seen| seen.is_some_and(|it| it.is_same_source(&FileMark::of(found))))
+            (self.seen)(&full).is_some_and(|it| it.is_same_source(&FileMark::of(found)))
         };
         found.filter(is_seen).ok_or(TrialError::ChangedInTrial(full))
     }
@@ -62,8 +60,7 @@ pub(super) struct StagingFolder {
     top: TreeTop,
     /// Files of the layer with several names, and the copy of each.
     linked: HashMap<(u64, u64), LinkedCopy>,
-    /// What was made, if somebody wants to know.
-    made: Option<MadeCopies>,
+    made: MadeCopies,
 }
 
 /// A copy that gets several names.
@@ -92,17 +89,12 @@ impl StagingFolder {
     pub(super) fn make(place: &TreeTop, path: &Path) -> io::Result<Self> {
         mkdirat(place.handle(), path, Mode::RWXU)?;
         let top = Self::found(place, path)?;
-        Ok(Self { top, linked: HashMap::new(), made: Some(MadeCopies::default()) })
+        Ok(Self { top, linked: HashMap::new(), made: MadeCopies::default() })
     }
 
     /// One that was made before.
     pub(super) fn found(place: &TreeTop, path: &Path) -> io::Result<TreeTop> {
         if path.is_absolute() { TreeTop::open(path) } else { place.folder(path).map(TreeTop::from) }
-    }
-
-    pub(super) fn open(top: &TreeTop, name: &str) -> io::Result<Self> {
-        let top = TreeTop::from(top.folder(Path::new(name))?);
-        Ok(Self { top, linked: HashMap::new(), made: None })
     }
 
     pub(super) fn handle(&self) -> BorrowedFd<'_> {
@@ -116,7 +108,7 @@ impl StagingFolder {
 
     /// What was made in it, by where that belongs.
     pub(super) fn into_made(self) -> BTreeMap<PathBuf, FileMark> {
-        let MadeCopies { numbers, marks } = self.made.unwrap_or_default();
+        let MadeCopies { numbers, marks } = self.made;
         let mark = |(path, number)| Some((path, *marks.get(&number)?));
         numbers.into_iter().filter_map(mark).collect()
     }
@@ -151,7 +143,7 @@ impl StagingFolder {
     /// A folder that is closed to its owner cannot be moved: it is closed when it is in its place.
     /// Returns the number of the copy.
     fn open_up(&mut self, at: &Path, name: &str) -> io::Result<u64> {
-        let number = self.made.as_ref().and_then(|made| made.numbers.get(at)).copied();
+        let number = self.made.numbers.get(at).copied();
         let copy = self.top.held(Path::new(name))?;
         let stat = fstat(&copy)?;
         if number != Some(stat.st_ino) {
@@ -160,15 +152,9 @@ impl StagingFolder {
         let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
         if is_folder(&stat) && !mode.contains(Mode::WUSR | Mode::XUSR) {
             chmod(number_of(&copy), mode | Mode::RWXU)?;
-            self.note(at.to_owned(), &fstat(&copy)?);
+            self.made.note(at.to_owned(), &fstat(&copy)?);
         }
         Ok(stat.st_ino)
-    }
-
-    fn note(&mut self, at: PathBuf, made: &Stat) {
-        if let Some(all) = &mut self.made {
-            all.note(at, made);
-        }
     }
 
     /// Copies something into a folder, where it is at this path below the staging folder. Never
@@ -198,7 +184,7 @@ impl StagingFolder {
             Ok(fstat(&inner)?)
         };
         let made = dressed().map_err(&failed)?;
-        self.note(at.clone(), &made);
+        self.made.note(at.clone(), &made);
         Ok(())
     }
 
@@ -213,13 +199,13 @@ impl StagingFolder {
         let mut copied = || {
             let made = make_folder(&self.top.handle().try_clone_to_owned()?, Path::new(name))?;
             dress(&made, from.top.own(path)?.as_fd(), &found)?;
-            self.note(at.clone(), &fstat(&made)?);
+            self.made.note(at.clone(), &fstat(&made)?);
             self.open_up(&at, name)
         };
         copied().map_err(TrialError::at(&from.place.join(path)))
     }
 
-    pub(super) fn copy_file(
+    fn copy_file(
         &mut self,
         from: &CopySource<'_>,
         path: &Path,
@@ -241,7 +227,7 @@ impl StagingFolder {
             let copy = LinkedCopy { path: staged.to_owned(), number: made.st_ino };
             self.linked.entry(number).or_insert(copy);
         }
-        self.note(from.place.join(path), &made);
+        self.made.note(from.place.join(path), &made);
         Ok(())
     }
 
@@ -249,7 +235,7 @@ impl StagingFolder {
     fn link(&self, first: &LinkedCopy, folder: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
         let copy = self.top.held(&first.path)?;
         let stat = fstat(&copy)?;
-        let known = self.made.as_ref().and_then(|made| made.marks.get(&stat.st_ino));
+        let known = self.made.marks.get(&stat.st_ino);
         if stat.st_ino != first.number || known.is_some_and(|mark| *mark != FileMark::of(&stat)) {
             return Err(swapped());
         }
@@ -319,7 +305,7 @@ fn make_folder(parent: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Gives a copy what else the original has.
-pub(super) fn dress(made: &OwnedFd, own: BorrowedFd<'_>, found: &Stat) -> io::Result<()> {
+fn dress(made: &OwnedFd, own: BorrowedFd<'_>, found: &Stat) -> io::Result<()> {
     let (user, group) = owner(found);
     // Another's file can only be made by root; the group may be one that we are not in.
     if fchown(made, Some(user), Some(group)).is_err() {

@@ -91,17 +91,6 @@ pub struct Applied {
     pub removed: usize,
     /// Whether nothing of the trial is left.
     pub whole: bool,
-    /// What went wrong afterwards.
-    pub warning: Option<String>,
-}
-
-/// What of the changes somebody was shown.
-#[derive(Debug)]
-pub(crate) struct ShownPart {
-    #[expect(dead_code, reason = "nothing is shown")]
-    pub changes: TriedChanges,
-    #[expect(dead_code, reason = "nothing is shown")]
-    pub cut: Option<PathBuf>,
 }
 
 /// What is known of a trial besides its task.
@@ -186,15 +175,7 @@ impl Trial {
         match self.never {}
     }
 
-    pub(crate) fn diff(
-        &self,
-        _changes: &TriedChanges,
-        _limits: DiffLimits,
-    ) -> (String, Option<PathBuf>) {
-        match self.never {}
-    }
-
-    pub(crate) fn cut_from_list(&self, _changes: &TriedChanges, _max: usize) -> Option<PathBuf> {
+    pub(crate) fn diff(&self, _changes: &TriedChanges, _limits: DiffLimits) -> String {
         match self.never {}
     }
 
@@ -203,85 +184,6 @@ impl Trial {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        match self.never {}
-    }
-}
-
-/// The layers of one workspace over one home: there are none.
-#[derive(Debug, Clone)]
-pub(crate) struct OutsideLayers {
-    never: Infallible,
-}
-
-/// What is kept of finished commands.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct KeptLayers {
-    pub bytes: u64,
-    pub began_at_ms: i64,
-}
-
-/// Whether a warden lives, by its name.
-pub(crate) type IsAlive<'a> = &'a dyn Fn(&str) -> bool;
-
-impl OutsideLayers {
-    pub(crate) fn all(_state: &Path) -> Vec<Self> {
-        Vec::new()
-    }
-
-    pub(crate) fn at(_state: &Path, _folder: &Path) -> Option<Self> {
-        None
-    }
-
-    pub(crate) fn workspace(&self) -> &Path {
-        match self.never {}
-    }
-
-    pub(crate) fn place(&self) -> &Path {
-        match self.never {}
-    }
-
-    pub(crate) fn name(&self) -> String {
-        match self.never {}
-    }
-
-    pub(crate) fn kept(&self, _is_alive: IsAlive<'_>) -> Option<KeptLayers> {
-        match self.never {}
-    }
-
-    pub(crate) fn of_task(&self, _id: &TaskId) -> Result<TriedChanges, TrialError> {
-        match self.never {}
-    }
-
-    pub(crate) fn opened(&self) -> Vec<(TaskId, String)> {
-        match self.never {}
-    }
-
-    pub(crate) fn show<T>(
-        &self,
-        _show: impl FnOnce(&Trial, Option<String>) -> Result<(T, ShownPart), TrialError>,
-        _is_alive: IsAlive<'_>,
-    ) -> Result<Option<T>, TrialError> {
-        match self.never {}
-    }
-
-    pub(crate) fn apply(
-        &self,
-        _trials: &Trials,
-        _paths: &[PathBuf],
-        _is_alive: IsAlive<'_>,
-    ) -> Result<Applied, TrialError> {
-        match self.never {}
-    }
-
-    pub(crate) fn discard(
-        &self,
-        _paths: &[PathBuf],
-        _is_alive: IsAlive<'_>,
-    ) -> Result<usize, TrialError> {
-        match self.never {}
-    }
-
-    pub(crate) fn used_at_ms(&self) -> i64 {
         match self.never {}
     }
 }

@@ -244,14 +244,7 @@ mod tests {
 
     fn meter(upper: &Path, bytes_max: u64) -> CopyMeter {
         let bytes = upper.as_os_str().as_bytes().to_vec();
-        let none = Vec::new;
-        let copy = CopyOnWrite {
-            place: none(),
-            upper: bytes,
-            work: none(),
-            layers: Vec::new(),
-            base: none(),
-        };
+        let copy = CopyOnWrite { place: Vec::new(), upper: bytes, work: Vec::new() };
         let copies = RunCopies { places: vec![copy], bytes_max: Some(bytes_max) };
         CopyMeter::of(&copies, None).unwrap()
     }

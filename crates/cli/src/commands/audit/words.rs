@@ -25,9 +25,6 @@ pub(crate) fn told(entry: &Value) -> (&'static str, String) {
     Entry(entry).told()
 }
 
-/// What commands wrote outside their workspace, before the name of that.
-const OUTSIDE: &str = "what commands wrote outside ";
-
 struct Entry<'e>(&'e Value);
 
 impl Entry<'_> {
@@ -92,12 +89,8 @@ impl Entry<'_> {
                     format!("{bytes} bytes of an incomplete line of this log were cut off"),
                 )
             }
-            "trial_apply" => ("applied", self.layered("applies", "what was tried: ", "command")),
-            "trial_discard" => {
-                ("discarded", self.layered("discards", "what was tried: ", "command"))
-            }
-            "outside_apply" => ("applied", self.layered("applies", OUTSIDE, "folder")),
-            "outside_discard" => ("discarded", self.layered("discards", OUTSIDE, "folder")),
+            "trial_apply" => ("applied", self.settled("applies")),
+            "trial_discard" => ("discarded", self.settled("discards")),
             "rebuilt" => ("rebuilt", self.rebuilt()),
             "cleaned_up" => {
                 let (tasks, old, big) =
@@ -171,9 +164,9 @@ impl Entry<'_> {
         format!("{by} {what}: {command} (asked by {}){file}{note}", self.text("asked_by"))
     }
 
-    /// What somebody did with a layer.
-    fn layered(&self, does: &str, what: &str, name: &str) -> String {
-        format!("{} {does} {what}{}", self.text("answered_by"), self.text(name))
+    /// What somebody did with a trial.
+    fn settled(&self, does: &str) -> String {
+        format!("{} {does} what was tried: {}", self.text("answered_by"), self.text("command"))
     }
 
     fn rebuilt(&self) -> String {

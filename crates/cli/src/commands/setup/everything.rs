@@ -221,15 +221,10 @@ impl Everything {
         for task in &self.elsewhere {
             line("stop", task.to_string());
         }
-        let kept = [
-            ("trials", "trial", "trials"),
-            ("outside", "layer over the home folder", "layers over the home folder"),
-        ];
-        for (folder, one, many) in kept {
-            let count = count_in(&self.state.join(folder));
-            if count > 0 {
-                line("discard", format!("{}, with what is not applied", counted(count, one, many)));
-            }
+        let trials = count_in(&self.state.join("trials"));
+        if trials > 0 {
+            let trials = counted(trials, "trial", "trials");
+            line("discard", format!("{trials}, with what is not applied"));
         }
         if !self.content.own.is_empty() {
             let size = shown_bytes(self.content.bytes());

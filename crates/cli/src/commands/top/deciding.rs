@@ -33,8 +33,7 @@ impl State {
             TopMode::WholeQuestion(_) => of_question("kjeq"),
             TopMode::Trials => {
                 let row = self.trials.selected();
-                let subject =
-                    row.map_or_else(String::new, |row| format!("{:?}", (&row.key, row.stamp)));
+                let subject = row.map_or_else(String::new, |row| row.id.to_string());
                 let verbs = [('a', TrialVerb::Apply), ('d', TrialVerb::Discard)];
                 let can_be = verbs.iter().filter(|(_, verb)| self.trials.meant(*verb).is_some());
                 Asked {
@@ -123,7 +122,7 @@ impl State {
     fn confirmed(&mut self, letter: char) -> Option<Effect> {
         if self.mode == TopMode::Trials {
             let verb = if letter == 'a' { TrialVerb::Apply } else { TrialVerb::Discard };
-            return self.trials.meant(verb).map(|row| Effect::Settle(row.key.clone(), verb));
+            return self.trials.meant(verb).map(|row| Effect::Settle(row.id.clone(), verb));
         }
         self.answer(answer_of(letter)?.0)
     }

@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use legwork::{Answered, Applied, Caller, Engine, TaskId, ToolError};
+use legwork::{Answered, Caller, Engine, TaskId, ToolError};
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::{
@@ -35,7 +35,7 @@ use self::{
     reading::{Followed, Follower, questions, read_changes, trial_text, trials},
     screen::{TopScreen, give_back_on_panic},
     state::{Effect, Message, State, TopMode, TrialVerb},
-    trials::{TrialKey, TrialWanted},
+    trials::TrialWanted,
     view::{Theme, view},
 };
 use super::attach::{Left, join_terminal};
@@ -204,7 +204,7 @@ impl Top {
             tokio::spawn(async move {
                 let message = match wanted {
                     TrialWanted::List => trials(&engine).await,
-                    TrialWanted::Changes(key) => trial_text(&engine, key).await,
+                    TrialWanted::Changes(id) => trial_text(&engine, id).await,
                 };
                 let _ = sender.send(message).await;
             });
@@ -258,14 +258,14 @@ impl Top {
                 });
             }
             Some(Effect::Send(id, line)) => self.begin(|engine| send(engine, id, line)),
-            Some(Effect::Settle(key, verb)) => {
+            Some(Effect::Settle(id, verb)) => {
                 let sender = self.sender.clone();
                 self.begin(|engine| async move {
-                    let told = settle(&engine, &key, verb).await;
+                    let told = settle(&engine, &id, verb).await;
                     let _ = sender.send(trials(&engine).await).await;
                     if told.is_err() {
                         // It may not be what was shown any more.
-                        let _ = sender.send(trial_text(&engine, key).await).await;
+                        let _ = sender.send(trial_text(&engine, id).await).await;
                     }
                     told.unwrap_or_else(|error| shown_error(&error))
                 });
@@ -319,31 +319,18 @@ async fn stop(engine: Engine, id: TaskId) -> String {
     }
 }
 
-/// Applies or discards a trial, or what was changed outside a workspace; says what was done.
-async fn settle(engine: &Engine, key: &TrialKey, verb: TrialVerb) -> Result<String, ToolError> {
-    let applied = |done: Applied| {
-        let (made, changed, removed) = (done.made, done.changed, done.removed);
-        let warning = done.warning.map_or_else(String::new, |warning| format!("; {warning}"));
-        format!("applied: {made} made, {changed} changed, {removed} removed{warning}")
-    };
-    match (key, verb) {
-        (TrialKey::Trial(id), TrialVerb::Apply) => {
-            let task = engine.trial(id.as_str()).await?;
-            engine.apply_trial(&task, Vec::new(), BY).await.map(applied)
+/// Applies or discards a trial; says what was done.
+async fn settle(engine: &Engine, id: &TaskId, verb: TrialVerb) -> Result<String, ToolError> {
+    let task = engine.trial(id.as_str()).await?;
+    match verb {
+        TrialVerb::Apply => {
+            let done = engine.apply_trial(&task, Vec::new(), BY).await?;
+            let (made, changed, removed) = (done.made, done.changed, done.removed);
+            Ok(format!("applied: {made} made, {changed} changed, {removed} removed"))
         }
-        (TrialKey::Trial(id), TrialVerb::Discard) => {
-            let task = engine.trial(id.as_str()).await?;
+        TrialVerb::Discard => {
             engine.discard_trial(&task, BY).await?;
             Ok("discarded: the workspace is as it was".into())
-        }
-        (TrialKey::Outside(workspace), TrialVerb::Apply) => {
-            engine.apply_outside(workspace, Vec::new(), BY).await.map(applied)
-        }
-        (TrialKey::Outside(workspace), TrialVerb::Discard) => {
-            Ok(match engine.discard_outside(workspace, Vec::new(), BY).await? {
-                0 => "discarded: the home folder is as it was".into(),
-                running => format!("discarded; what {running} running commands write is kept"),
-            })
         }
     }
 }

@@ -2,12 +2,12 @@
 //! selected task when its warden does. By the clock is read only what no event tells: what the
 //! selected task uses.
 
-use std::{collections::HashSet, path::Path, time::Duration};
+use std::{collections::HashSet, time::Duration};
 
 use futures_util::FutureExt;
 use legwork::{
-    Engine, ErrorKind, EventKind, Events, Interest, Observer, OutsideState, ShownChanges,
-    TaskFilter, TaskId, ToolError, TrialState,
+    Engine, ErrorKind, EventKind, Events, Interest, Observer, ShownChanges, TaskFilter, TaskId,
+    ToolError, TrialState,
     gate::units::shown_bytes,
     output::{Mask, OutputTail, Screen, TaskOutput},
 };
@@ -23,7 +23,7 @@ use super::{
     output::PaneText,
     questions::OpenedQuestion,
     state::{Message, TASKS_MAX},
-    trials::{TrialKey, TrialRow, TrialText},
+    trials::{TrialRow, TrialText},
 };
 use crate::{
     commands::{
@@ -196,8 +196,7 @@ pub(super) async fn questions(engine: &Engine) -> Result<Message, ToolError> {
 /// Lines of a trial's list of files, and lines and bytes of its difference.
 const TRIAL_SHOWN: ShownChanges = ShownChanges { lines_max: 1000, diff: Some((3000, 256 << 10)) };
 
-/// All trials, and what commands changed outside their workspaces; a problem becomes something that
-/// is told.
+/// All trials; a problem becomes something that is told.
 pub(super) async fn trials(engine: &Engine) -> Message {
     let mask = engine.mask();
     let row = |trial: TrialState| {
@@ -210,56 +209,30 @@ pub(super) async fn trials(engine: &Engine) -> Message {
             command: one_line(&mask.text(&trial.command), TRIAL_CHARS_MAX),
             folder: one_line(&from_home(&trial.workspace.to_string_lossy()), TRIAL_CHARS_MAX),
             facts: format!("{when} ago, {bytes}{part}"),
-            stamp: (trial.created_at_ms, 0),
-            key: TrialKey::Trial(trial.task_id),
+            id: trial.task_id,
         }
     };
-    let read = async {
-        let trials = engine.trials().await?.into_iter().map(row);
-        Ok(trials.chain(engine.outside().await?.into_iter().map(outside_row)).collect())
-    };
-    read.await.map_or_else(|error: ToolError| Message::Told(error.message), Message::Trials)
-}
-
-/// What commands of a workspace changed outside of it, beside the trials.
-fn outside_row(outside: OutsideState) -> TrialRow {
-    let shown = |path: &Path| one_line(&from_home(&path.to_string_lossy()), TRIAL_CHARS_MAX);
-    let (when, bytes) = (listed::age(outside.began_at_ms), shown_bytes(outside.bytes));
-    TrialRow {
-        status: (Tone::Notable, "outside".into()),
-        runs: false,
-        command: format!("changes in {}", shown(&outside.home)),
-        folder: shown(&outside.workspace),
-        facts: format!("the last {when} ago, {bytes}, by commands of"),
-        stamp: (outside.began_at_ms, outside.bytes),
-        key: TrialKey::Outside(outside.workspace),
+    match engine.trials().await {
+        Ok(trials) => Message::Trials(trials.into_iter().map(row).collect()),
+        Err(error) => Message::Told(error.message),
     }
 }
 
-/// What a trial would change, or what was changed outside a workspace.
-pub(super) async fn trial_text(engine: &Engine, key: TrialKey) -> Message {
+/// What a trial would change.
+pub(super) async fn trial_text(engine: &Engine, id: TaskId) -> Message {
     let read = async {
-        match &key {
-            TrialKey::Trial(id) => {
-                let task = engine.trial(id.as_str()).await?;
-                engine.trial_changes(&task, Vec::new(), TRIAL_SHOWN).await
-            }
-            TrialKey::Outside(workspace) => {
-                engine.outside_changes(workspace, Vec::new(), TRIAL_SHOWN).await
-            }
-        }
+        let task = engine.trial(id.as_str()).await?;
+        engine.trial_changes(&task, Vec::new(), TRIAL_SHOWN).await
     };
     let text = match read.await {
         Ok(changes) => {
             let diff = changes.diff.as_deref().unwrap_or_default();
             let can_apply = !changes.changes.all.is_empty();
-            let mut text = TrialText::of(&changes.counted, &changes.list, diff, can_apply);
-            text.lines.extend(changes.note.map(|note| (Tone::Notable, note)));
-            text
+            TrialText::of(&changes.counted, &changes.list, diff, can_apply)
         }
         Err(error) => TrialText::problem(&error.message),
     };
-    Message::TrialText(key, text)
+    Message::TrialText(id, text)
 }
 
 /// What is to be followed.

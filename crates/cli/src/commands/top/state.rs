@@ -10,7 +10,7 @@ use super::{
     list::{TaskRow, TaskRows},
     output::{OutputPane, PaneText},
     questions::{OpenedQuestion, QuestionPane},
-    trials::{TrialKey, TrialPane, TrialRow, TrialText},
+    trials::{TrialPane, TrialRow, TrialText},
 };
 use crate::{answering::Answering, keys::Gesture};
 
@@ -71,7 +71,7 @@ pub(super) enum Effect {
     /// Send a line to a task.
     Send(TaskId, String),
     /// Apply or discard a trial.
-    Settle(TrialKey, TrialVerb),
+    Settle(TaskId, TrialVerb),
 }
 
 /// What was read or has happened.
@@ -88,7 +88,7 @@ pub(super) enum Message {
     /// What a task uses now.
     Uses(TaskId, Option<String>),
     Trials(Vec<TrialRow>),
-    TrialText(TrialKey, TrialText),
+    TrialText(TaskId, TrialText),
     /// Something to be said.
     Told(String),
     /// There are no events: `top` would show what is not so any more.
@@ -158,7 +158,7 @@ impl State {
             Message::PaneText(id, printed) => self.output.take(&id, printed),
             Message::Uses(id, resources) => self.output.take_resources(&id, resources),
             Message::Trials(rows) => self.trials.take_list(rows),
-            Message::TrialText(key, text) => self.trials.take_text(&key, text),
+            Message::TrialText(id, text) => self.trials.take_text(&id, text),
             Message::Told(told) => self.told = Some(told),
             Message::Failed(error) => self.told = Some(error.message),
         }

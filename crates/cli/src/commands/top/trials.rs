@@ -1,7 +1,4 @@
-//! The trials: commands that ran on a copy, which one is looked at, and what it would change. What
-//! commands changed outside their workspace stands below them.
-
-use std::path::PathBuf;
+//! The trials: commands that ran on a copy, which one is looked at, and what it would change.
 
 use legwork::TaskId;
 
@@ -11,20 +8,10 @@ use crate::style::Tone;
 /// Characters of an id that are shown.
 const ID_CHARS: usize = 8;
 
-/// What has changes that can be applied or discarded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum TrialKey {
-    Trial(TaskId),
-    /// The commands of this workspace, outside of it.
-    Outside(PathBuf),
-}
-
-/// A trial, or what commands of a workspace changed outside of it, as it is shown.
+/// A trial, as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TrialRow {
-    pub key: TrialKey,
-    /// Where it is another one, so are the changes.
-    pub stamp: (i64, u64),
+    pub id: TaskId,
     pub status: (Tone, String),
     /// Whether its command still runs: nothing of it is applied or discarded then.
     pub runs: bool,
@@ -37,10 +24,7 @@ pub(super) struct TrialRow {
 impl TrialRow {
     /// The first characters of its id.
     pub(super) fn short(&self) -> &str {
-        match &self.key {
-            TrialKey::Trial(id) => id.as_str().get(..ID_CHARS).unwrap_or(id.as_str()),
-            TrialKey::Outside(_) => "outside",
-        }
+        self.id.as_str().get(..ID_CHARS).unwrap_or(self.id.as_str())
     }
 }
 
@@ -90,7 +74,7 @@ impl TrialText {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TrialWanted {
     List,
-    Changes(TrialKey),
+    Changes(TaskId),
 }
 
 /// The trials, and the one that is looked at.
@@ -102,7 +86,7 @@ pub(super) struct TrialPane {
     /// Whether the list has to be read.
     is_stale: bool,
     /// The changes of a trial, and before they are here whose are being read.
-    shown: Option<(TrialKey, Option<TrialText>)>,
+    shown: Option<(TaskId, Option<TrialText>)>,
     /// The row of the changes that is shown first.
     first: usize,
 }
@@ -119,37 +103,30 @@ impl TrialPane {
         if std::mem::take(&mut self.is_stale) {
             wanted.push(TrialWanted::List);
         }
-        let selected = self.selected().filter(|row| !row.runs).map(|row| row.key.clone());
-        if let Some(key) = selected
-            && self.shown.as_ref().is_none_or(|(shown, _)| *shown != key)
+        let selected = self.selected().filter(|row| !row.runs).map(|row| row.id.clone());
+        if let Some(id) = selected
+            && self.shown.as_ref().is_none_or(|(shown, _)| *shown != id)
         {
-            self.shown = Some((key.clone(), None));
+            self.shown = Some((id.clone(), None));
             self.first = 0;
-            wanted.push(TrialWanted::Changes(key));
+            wanted.push(TrialWanted::Changes(id));
         }
         wanted
     }
 
-    /// Takes the list; the selection stays with its trial. Changes that are others now are read
-    /// again.
+    /// Takes the list; the selection stays with its trial.
     pub(super) fn take_list(&mut self, rows: Vec<TrialRow>) {
-        let before = self.selected().map(|row| (row.key.clone(), row.stamp));
-        let key = before.as_ref().map(|(key, _)| key);
-        let place = rows.iter().position(|row| Some(&row.key) == key);
+        let selected = self.selected().map(|row| &row.id);
+        let place = rows.iter().position(|row| Some(&row.id) == selected);
         self.place = place.unwrap_or(self.place).min(rows.len().saturating_sub(1));
-        let is_there = |shown: &TrialKey| {
-            let row = rows.iter().find(|row| row.key == *shown);
-            let stamp = before.as_ref().filter(|(key, _)| key == shown).map(|(_, stamp)| *stamp);
-            row.is_some_and(|row| stamp.is_none_or(|stamp| stamp == row.stamp))
-        };
-        self.shown = self.shown.take().filter(|(key, _)| is_there(key));
+        self.shown = self.shown.take().filter(|(id, _)| rows.iter().any(|row| row.id == *id));
         self.rows = Some(rows);
     }
 
     /// Takes what a trial would change.
-    pub(super) fn take_text(&mut self, key: &TrialKey, text: TrialText) {
+    pub(super) fn take_text(&mut self, id: &TaskId, text: TrialText) {
         if let Some((shown, place)) = &mut self.shown
-            && shown == key
+            && shown == id
         {
             *place = Some(text);
         }
@@ -172,7 +149,7 @@ impl TrialPane {
     /// The one that a verb is for, if it can be: what is applied was shown.
     pub(super) fn meant(&self, verb: TrialVerb) -> Option<&TrialRow> {
         let row = self.selected().filter(|row| !row.runs)?;
-        let shown = self.shown.as_ref().filter(|(key, _)| *key == row.key);
+        let shown = self.shown.as_ref().filter(|(id, _)| *id == row.id);
         let can_apply =
             shown.and_then(|(_, text)| text.as_ref()).is_some_and(|text| text.can_apply);
         (verb == TrialVerb::Discard || can_apply).then_some(row)
@@ -201,9 +178,9 @@ impl TrialPane {
         width: usize,
         height: usize,
     ) -> Option<(Vec<(Tone, String)>, usize)> {
-        let selected = &self.selected()?.key;
-        let (key, text) = self.shown.as_ref()?;
-        let text = text.as_ref().filter(|_| key == selected)?;
+        let selected = &self.selected()?.id;
+        let (id, text) = self.shown.as_ref()?;
+        let text = text.as_ref().filter(|_| id == selected)?;
         let rows: Vec<(Tone, String)> = text
             .lines
             .iter()
@@ -224,8 +201,7 @@ pub(super) mod tests {
 
     pub(in crate::commands::top) fn trial(number: usize, runs: bool) -> TrialRow {
         TrialRow {
-            key: TrialKey::Trial(row(number, "", true).id),
-            stamp: (0, 0),
+            id: row(number, "", true).id,
             status: (Tone::Plain, if runs { "running" } else { "completed" }.into()),
             runs,
             command: format!("rm -rf folder-{number}"),
@@ -241,7 +217,7 @@ pub(super) mod tests {
         pane.look_again();
         assert_eq!(pane.wanted(), [TrialWanted::List]);
         pane.take_list(vec![trial(1, false), trial(2, false), trial(3, true)]);
-        let id = |number| trial(number, false).key;
+        let id = |number| trial(number, false).id;
         assert_eq!(pane.wanted(), [TrialWanted::Changes(id(1))]);
         assert_eq!(pane.wanted(), []);
         pane.step(1);
@@ -254,26 +230,9 @@ pub(super) mod tests {
         // The selection stays with its trial, also when others go.
         pane.step(-1);
         pane.take_list(vec![trial(2, false)]);
-        assert_eq!(pane.selected().unwrap().key, id(2));
+        assert_eq!(pane.selected().unwrap().id, id(2));
         pane.take_list(Vec::new());
         assert_eq!(pane.selected(), None);
-    }
-
-    #[test]
-    fn changes_that_became_others_are_read_again() {
-        let mut pane = TrialPane::default();
-        let key = TrialKey::Outside("/work".into());
-        let outside = |stamp| TrialRow { key: key.clone(), stamp, ..trial(1, false) };
-        pane.take_list(vec![trial(1, false), outside((1, 10))]);
-        pane.select(1);
-        assert_eq!(pane.wanted(), [TrialWanted::Changes(key.clone())]);
-        pane.take_text(&key, TrialText::of("1 made", "  + a\n", "", true));
-        pane.take_list(vec![trial(1, false), outside((1, 10))]);
-        assert_eq!(pane.wanted(), []);
-        assert!(pane.meant(TrialVerb::Apply).is_some());
-        pane.take_list(vec![trial(1, false), outside((2, 20))]);
-        assert!(pane.meant(TrialVerb::Apply).is_none(), "what is applied was shown");
-        assert_eq!(pane.wanted(), [TrialWanted::Changes(key)]);
     }
 
     #[test]
@@ -283,7 +242,7 @@ pub(super) mod tests {
         pane.wanted();
         assert!(pane.meant(TrialVerb::Apply).is_none());
         assert!(pane.meant(TrialVerb::Discard).is_some());
-        let id = trial(1, false).key;
+        let id = trial(1, false).id;
         pane.take_text(&id, TrialText::of("nothing changed", "", "", false));
         assert!(pane.meant(TrialVerb::Apply).is_none());
         pane.take_text(&id, TrialText::of("1 made", "  + a\n", "--- a\n+++ b\n@@\n+x\n", true));

@@ -46,7 +46,7 @@ const KEYS: [(&str, &str); 17] = [
     ("x", "stop the task, after asking"),
     ("PgUp PgDn", "scroll the output; End follows it again"),
     ("v", "screen of a terminal, or its text"),
-    ("T", "trials and changes outside: look at them, apply, discard"),
+    ("T", "trials: look at them, apply, discard"),
     ("n N", "deny at once; deny, with a note"),
     ("y o", "then Enter: allow once; once, OUTSIDE the sandbox"),
     ("s", "then Enter: allow for this session"),

@@ -3,7 +3,6 @@
 pub(super) mod audit;
 pub(super) mod follow;
 pub(super) mod machine;
-pub(super) mod outside;
 pub(super) mod policy;
 pub(super) mod questions;
 pub(super) mod raw;

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use axum::http::StatusCode;
 use legwork::{ErrorKind, ShownChanges, Task, ToolError, TrialChanges, TrialState};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::super::{
     refusal::{HttpRefusal, answer as respond, failed},
@@ -57,7 +57,7 @@ struct Asked {
 }
 
 /// How much of some changes a call wants to see.
-pub(super) fn wanted(call: &Call) -> Result<ShownChanges, HttpRefusal> {
+fn wanted(call: &Call) -> Result<ShownChanges, HttpRefusal> {
     let Asked { diff, limit } = call.query()?;
     let lines_max = limit.unwrap_or(FILES);
     if !(1..=FILES_MAX).contains(&lines_max) {
@@ -74,32 +74,24 @@ pub(in crate::http) async fn changes(call: Call) -> Handled {
     };
     let engine = call.standing.engine();
     Ok(match engine.trial_changes(&task, Vec::new(), shown).await {
-        Ok(changes) => {
-            let first = Path::new(&task.workspace);
-            let mut body = shown_changes(&changes, first, shown.lines_max);
-            body.insert("task_id".into(), json!(changes.task_id));
-            body.insert("workspace".into(), json!(task.workspace));
-            respond(StatusCode::OK, &body)
-        }
+        Ok(changes) => respond(StatusCode::OK, &shown_changes(&changes, &task, shown.lines_max)),
         Err(error) => failed(&error),
     })
 }
 
 /// Changes as they are told: how many, so many files of them, and the difference.
-pub(super) fn shown_changes(
-    changes: &TrialChanges,
-    workspace: &Path,
-    files_max: usize,
-) -> Map<String, Value> {
-    let listed = changes.changes.listed_from(workspace);
+fn shown_changes(changes: &TrialChanges, task: &Task, files_max: usize) -> Value {
+    let listed = changes.changes.listed_from(Path::new(&task.workspace));
     let total = listed.len();
     let files: Vec<Value> = listed.into_iter().take(files_max).map(change_json).collect();
-    Map::from_iter([
-        ("summary".into(), json!(changes.counted)),
-        ("total".into(), json!(total)),
-        ("changes".into(), json!(files)),
-        ("diff".into(), json!(changes.diff)),
-    ])
+    json!({
+        "task_id": changes.task_id,
+        "workspace": task.workspace,
+        "summary": changes.counted,
+        "total": total,
+        "changes": files,
+        "diff": changes.diff,
+    })
 }
 
 pub(in crate::http) fn apply_schema() -> Value {
@@ -111,7 +103,7 @@ pub(in crate::http) fn apply_schema() -> Value {
                 "type": "array",
                 "items": { "type": "string" },
                 "description": "Only what is at and below these paths, absolute or from the \
-                                changed folder on; everything if there are none",
+                                workspace on; everything if there are none",
             },
         },
     })
@@ -119,14 +111,14 @@ pub(in crate::http) fn apply_schema() -> Value {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Meant {
+struct Meant {
     #[serde(default)]
     paths: Vec<String>,
 }
 
 impl Meant {
     /// The paths as the engine takes them: absolute, and with no step up.
-    pub(super) fn within(&self, top: &Path) -> Result<Vec<PathBuf>, HttpRefusal> {
+    fn within(&self, top: &Path) -> Result<Vec<PathBuf>, HttpRefusal> {
         self.paths.iter().map(|path| within(top, path)).collect()
     }
 }
@@ -157,7 +149,7 @@ pub(in crate::http) async fn discard(call: Call) -> Handled {
 }
 
 /// Who says so, for the audit log.
-pub(super) fn by(call: &Call) -> String {
+fn by(call: &Call) -> String {
     format!("token {}", call.holder.token.name)
 }
 

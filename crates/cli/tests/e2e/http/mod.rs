@@ -9,7 +9,6 @@ pub mod log;
 mod mcp;
 mod metrics;
 mod openapi;
-mod outside;
 mod page;
 mod prometheus;
 mod roles;

@@ -7,7 +7,6 @@ use serde_json::json;
 use super::{SMALL, asks, got, tmux::Tmux};
 use crate::{
     common::Scratch,
-    outside::House,
     trials::{can_try, tree},
 };
 
@@ -116,53 +115,6 @@ fn trials_are_listed_looked_at_applied_and_discarded() {
     // The log knows who did it.
     let noted = fs::read_to_string(scratch.state.path().join("audit.jsonl")).unwrap();
     for event in ["trial_apply", "trial_discard"] {
-        let line = noted.lines().find(|line| line.contains(event)).unwrap();
-        assert!(line.contains(&json!("legwork top").to_string()), "{line}");
-    }
-}
-
-#[test]
-fn what_commands_changed_outside_is_listed_applied_and_discarded() {
-    if !can_try() {
-        return;
-    }
-    let house = House::with_state_apart();
-    let Some(tmux) = Tmux::top(&house.scratch, (100, 24), &[]) else { return };
-    tmux.shows("T trials");
-    tmux.press(&["T"]);
-    tmux.shows("No trials");
-    house.works("echo wanted > ~/new.txt; rm ~/.bashrc");
-    // It appears, and the keys are those of trials.
-    tmux.shows("1 made, 1 removed");
-    let screen = tmux.shows("a apply  d discard");
-    for text in ["outside", "/home/new.txt", "│ +wanted", "│ -# mine", "a apply  d discard"] {
-        assert!(screen.contains(text), "{text}: {screen}");
-    }
-    // What commands add meanwhile is shown, too.
-    house.works("echo more > ~/more.txt");
-    tmux.shows("2 made, 1 removed");
-    tmux.shows("a apply  d discard");
-    tmux.press(&["a"]);
-    tmux.shows("Apply the changes of changes");
-    tmux.press(&["Escape"]);
-    tmux.shows("Cancelled");
-    tmux.press(&["Home"]);
-    assert_eq!(house.read(".bashrc"), "# mine\n");
-    tmux.settles("a", "a apply", "Apply");
-    tmux.shows("applied: 2 made, 0 changed, 1 removed");
-    tmux.shows("No trials");
-    assert_eq!(house.read("new.txt"), "wanted\n");
-    assert!(!fs::exists(house.home.join(".bashrc")).unwrap());
-    house.works("echo unwanted > ~/new.txt");
-    tmux.shows("│ +unwanted");
-    tmux.press(&["Home"]);
-    tmux.settles("d", "d discard", "Discard");
-    tmux.shows("discarded: the home folder is as it was");
-    tmux.shows("No trials");
-    assert_eq!(house.read("new.txt"), "wanted\n");
-    assert_eq!(house.works("cat ~/new.txt"), "wanted\n");
-    let noted = fs::read_to_string(house.scratch.state.path().join("audit.jsonl")).unwrap();
-    for event in ["outside_apply", "outside_discard"] {
         let line = noted.lines().find(|line| line.contains(event)).unwrap();
         assert!(line.contains(&json!("legwork top").to_string()), "{line}");
     }

@@ -1,4 +1,4 @@
-//! What is made ahead for trials and layers: used once, never when it does not fit any more, and
+//! What is made ahead for trials: used once, never when it does not fit any more, and
 //! nothing of it is left.
 
 use std::{
@@ -44,17 +44,16 @@ fn ahead(state: &Path) -> Vec<PathBuf> {
 }
 
 /// Waits until the layers of a warden are mounted.
-pub(crate) fn ready(state: &Path) -> PathBuf {
+fn ready(state: &Path) -> PathBuf {
     eventually("a warden is ready", || {
-        let is_gone = |it: &PathBuf| it.to_string_lossy().contains("/.gone-");
-        let is_mounted = |it: &PathBuf| it.join("0/work/0/work").is_dir() && !is_gone(it);
+        let is_mounted = |it: &PathBuf| it.join("0/work/0/work").is_dir();
         ahead(state).into_iter().find(is_mounted)
     })
 }
 
 /// Does something until it has used what was made ahead: a file `mark` that lies there comes along.
 /// The engine may hear of what is mounted a moment after us.
-pub(crate) fn used_ahead(state: &Path, mut act: impl FnMut(u32) -> bool) {
+fn used_ahead(state: &Path, mut act: impl FnMut(u32) -> bool) {
     for attempt in 0..20 {
         fs::write(ready(state).join("mark"), "").unwrap();
         if act(attempt) {

@@ -74,22 +74,3 @@ fn a_trial_that_still_runs_is_not_discarded_on_a_full_disk() {
     assert!(stderr.contains("still runs"), "{stdout}{stderr}");
     assert!(stdout.ends_with(": discarded\ncode 0\n"), "{stdout}{stderr}");
 }
-
-#[test]
-fn a_layer_over_the_home_is_discarded_though_the_ledger_has_no_room_to_be_opened() {
-    if !can_try() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let policy = "[sandbox]\nlevel = \"workspace-write\"\noutside = \"layer\"\n";
-    scratch.write("policy.toml", policy);
-    let script = "P='--mode open --policy ../policy.toml'; \
-        $LW sh $S $P 'head -c 2000000 /dev/zero > ~/big'; fill; $LW ps $S >/dev/null 2>&1; echo ps $?; \
-        $LW discard $S --outside; echo code $?; $LW sh $S $P 'ls ~/big; echo after'";
-    let Some((stdout, stderr)) = with_small_disk(&scratch, script) else { return };
-    assert!(stdout.contains("ps 125\n"), "the ledger could not be opened: {stdout}{stderr}");
-    assert!(
-        stdout.contains("outside the workspace: discarded\ncode 0\nafter\n"),
-        "{stdout}{stderr}"
-    );
-}

@@ -354,3 +354,55 @@ fn a_staging_folder_that_somebody_made_before_stops_no_apply() {
         "{stdout}{stderr}"
     );
 }
+
+/// A script that makes folders in one another.
+fn deep(levels: usize) -> String {
+    format!("perl -e 'for(1..{levels}){{mkdir q(dd);chdir q(dd)}}'")
+}
+
+/// A verb with few descriptors.
+fn with_few(scratch: &Scratch, verb: &str) -> (Option<i32>, String, String) {
+    let usual = scratch.legwork(verb);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 256; exec \"$0\" \"$@\""]);
+    command.arg(usual.get_program()).args(usual.get_args());
+    command.envs(usual.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    parts(&command.current_dir(scratch.workspace.path()).output().unwrap())
+}
+
+#[test]
+fn a_trial_too_deep_to_be_shown_can_be_discarded() {
+    if !can_try() || !has_program("perl", &["-e", "1"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (code, _, stderr) = parts(&scratch.try_sh(&deep(3000)));
+    assert!(code == Some(0) && stderr.contains("too deep"), "{code:?} {stderr}");
+    for verb in ["changes", "apply"] {
+        let (code, _, stderr) = with_few(&scratch, verb);
+        assert!(code == Some(125) && stderr.contains("too deep"), "{code:?} {stderr}");
+        assert!(stderr.len() < 1000, "{stderr}");
+    }
+    let (code, stdout, stderr) = with_few(&scratch, "discard");
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(scratch.trials_left(), Vec::<PathBuf>::new());
+    assert!(!fs::exists(scratch.file("dd")).unwrap());
+}
+
+#[test]
+fn folders_as_deep_as_can_be_shown_are_applied_and_discarded() {
+    if !can_try() || !has_program("perl", &["-e", "1"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.try_sh(&deep(495));
+    let (code, stdout, stderr) = scratch.apply(&[]);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(scratch.workspace.path().join("dd/dd/dd/dd").is_dir());
+    scratch.try_sh("rm -rf dd; echo x > dd");
+    for verb in ["changes", "discard"] {
+        let (code, _, stderr) = with_few(&scratch, verb);
+        assert_eq!(code, Some(0), "{verb}: {stderr}");
+    }
+    assert_eq!(scratch.trials_left(), Vec::<PathBuf>::new());
+}

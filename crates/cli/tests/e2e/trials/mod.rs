@@ -1,7 +1,7 @@
 //! Trials: a command runs on a copy, the workspace stays as it is, and what is applied comes over
 //! as a whole.
 
-pub(super) mod ahead;
+mod ahead;
 mod applying;
 mod asked;
 mod faults;

@@ -182,16 +182,6 @@ export interface Trial {
   bytes: number;
 }
 
-/** What commands of a workspace changed outside of it. */
-export interface OutsideChanges {
-  id: string;
-  workspace: string;
-  /** The folder that they changed. */
-  home: string;
-  began_at_ms: number;
-  bytes: number;
-}
-
 export type ChangeKind = "made" | "changed" | "removed" | "touched";
 
 export interface TrialChanges {
@@ -209,8 +199,6 @@ export interface TrialChanges {
     details: string[];
   }[];
   diff: string | null;
-  /** What else there is that cannot be shown. */
-  note?: string | null;
 }
 
 export interface Checked {

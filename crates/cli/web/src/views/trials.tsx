@@ -1,12 +1,11 @@
-// Trials: commands that ran on a copy, what they would change, and whether that is applied. And what
-// commands changed outside their workspace, which is kept apart until it is applied.
+// Trials: commands that ran on a copy, what they would change, and whether that is applied.
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get, isAborted, post } from "../model/api";
-import { mayAnswer, seesAll } from "../model/session";
+import { mayAnswer } from "../model/session";
 import { now, useSignal } from "../model/signal";
 import { isActive, taskChange } from "../model/tasks";
-import type { OutsideChanges, Session, Trial, TrialChanges } from "../model/types";
+import type { Session, Trial, TrialChanges } from "../model/types";
 import { age, bytes, number, plural } from "../text/format";
 import { Diff, Files } from "../ui/changes";
 import { Sure } from "../ui/sure";
@@ -20,7 +19,6 @@ const AGAIN_MS = 1000;
 
 export function Trials({ who }: { who: Session }): JSX.Element {
   const [trials, setTrials] = useState<Trial[] | undefined>(undefined);
-  const [outside, setOutside] = useState<OutsideChanges[]>([]);
   const [failure, setFailure] = useState<unknown>(undefined);
   const change = useSignal(taskChange);
   // An old answer must not take the place of a newer one.
@@ -29,14 +27,10 @@ export function Trials({ who }: { who: Session }): JSX.Element {
     turn.current += 1;
     const mine = turn.current;
     const isNewest = (): boolean => mine === turn.current;
-    Promise.all([
-      get<{ trials: Trial[] }>("trials"),
-      seesAll(who) ? get<{ outside: OutsideChanges[] }>("outside") : { outside: [] },
-    ]).then(
-      ([{ trials: found }, { outside: kept }]) => {
+    get<{ trials: Trial[] }>("trials").then(
+      ({ trials: found }) => {
         if (!isNewest()) return;
         setTrials(found);
-        setOutside(kept);
         setFailure(undefined);
       },
       (error) => isNewest() && setFailure(error),
@@ -61,10 +55,6 @@ export function Trials({ who }: { who: Session }): JSX.Element {
       <Problem error={failure} />
       {trials?.map((trial) => (
         <TrialCard key={trial.task_id} trial={trial} who={who} onChange={look} />
-      ))}
-      {outside.length > 0 && <h2>Outside the workspace</h2>}
-      {outside.map((kept) => (
-        <OutsideCard key={kept.id} kept={kept} who={who} onChange={look} />
       ))}
     </main>
   );
@@ -91,72 +81,26 @@ function TrialCard(given: { trial: Trial; who: Session; onChange: () => void }):
             {isOpen ? "Hide changes" : "Show changes"}
           </button>
         )}
-        {!runs && mayAnswer(who) && <Discard of={ofTrial(trial.task_id)} onChange={onChange} />}
+        {!runs && mayAnswer(who) && <Discard id={trial.task_id} onChange={onChange} />}
       </div>
-      {isOpen && !runs && <Changes of={ofTrial(trial.task_id)} who={who} onChange={onChange} />}
+      {isOpen && !runs && <Changes id={trial.task_id} who={who} onChange={onChange} />}
     </article>
   );
 }
 
-/** What commands of a workspace changed in the home folder, where that is kept in a layer. */
-function OutsideCard(given: {
-  kept: OutsideChanges;
-  who: Session;
-  onChange: () => void;
-}): JSX.Element {
-  const { kept, who, onChange } = given;
-  const time = useSignal(now);
-  const [isOpen, setOpen] = useState(false);
-  const of: Changed = {
-    path: `outside/${encodeURIComponent(kept.id)}`,
-    name: "these changes",
-    place: "the home folder",
-  };
-  // Where commands have added to it, it is shown and asked about anew.
-  const stamp = `${kept.began_at_ms} ${kept.bytes}`;
-  return (
-    <article class="question trial" aria-label={`Changes in ${kept.home}`}>
-      <p>
-        Changes in <Foreign text={kept.home} /> by commands of <Foreign text={kept.workspace} />
-      </p>
-      <p class="faint ages">
-        the last of them ran {age(time - kept.began_at_ms)} ago, {bytes(kept.bytes)}; the folder
-        itself is as it was
-      </p>
-      <div class="bar">
-        <button aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
-          {isOpen ? "Hide changes" : "Show changes"}
-        </button>
-        {mayAnswer(who) && <Discard of={of} onChange={onChange} />}
-      </div>
-      {isOpen && <Changes key={stamp} of={of} who={who} onChange={onChange} />}
-    </article>
-  );
-}
+/** Where the API has a trial. */
+const pathOf = (id: string): string => `trials/${encodeURIComponent(id)}`;
 
-/** What was changed: its path in the API, how it is called, and what it would be applied to. */
-interface Changed {
-  path: string;
-  name: string;
-  place: string;
-}
-
-const ofTrial = (id: string): Changed => ({
-  path: `trials/${encodeURIComponent(id)}`,
-  name: "this trial",
-  place: "the workspace",
-});
-
-function Discard({ of, onChange }: { of: Changed; onChange: () => void }): JSX.Element {
+function Discard({ id, onChange }: { id: string; onChange: () => void }): JSX.Element {
   return (
     <Sure
       text="Discard…"
-      question={`Discard ${of.name}?`}
+      question="Discard this trial?"
       yes="Discard it"
       letter="d"
       no="Keep it"
       run={async () => {
-        await post(`${of.path}/discard`, {});
+        await post(`${pathOf(id)}/discard`, {});
         onChange();
       }}
     />
@@ -164,15 +108,15 @@ function Discard({ of, onChange }: { of: Changed; onChange: () => void }): JSX.E
 }
 
 /** What would be changed, and the button that applies it: what is applied was seen. */
-function Changes(given: { of: Changed; who: Session; onChange: () => void }): JSX.Element {
-  const { of, who, onChange } = given;
+function Changes(given: { id: string; who: Session; onChange: () => void }): JSX.Element {
+  const { id, who, onChange } = given;
   const [found, setFound] = useState<TrialChanges | undefined>(undefined);
   const [failure, setFailure] = useState<unknown>(undefined);
   useEffect(() => {
     const abort = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const look = (): void => {
-      get<TrialChanges>(`${of.path}/changes?diff=true`, abort.signal).then(setFound, (error) => {
+      get<TrialChanges>(`${pathOf(id)}/changes?diff=true`, abort.signal).then(setFound, (error) => {
         if (isAborted(error)) return;
         setFailure(error);
         const mayEnd = error instanceof ApiError && error.kind === "still_running";
@@ -184,7 +128,7 @@ function Changes(given: { of: Changed; who: Session; onChange: () => void }): JS
       clearTimeout(timer);
       abort.abort();
     };
-  }, [of.path]);
+  }, [id]);
   if (!found) return failure ? <Problem error={failure} /> : <p role="status">Loading…</p>;
   const inside = (path: string): string =>
     path.startsWith(`${found.workspace}/`) ? path.slice(found.workspace.length + 1) : path;
@@ -199,19 +143,18 @@ function Changes(given: { of: Changed; who: Session; onChange: () => void }): JS
       <p>
         <strong>{found.summary}</strong>
       </p>
-      {found.note && <p role="note">{found.note}</p>}
       <Files files={files} rest={more > 0 ? `and ${number(more)} more` : ""} />
       {found.diff && <Diff text={found.diff} />}
       {mayAnswer(who) && found.total > 0 && (
         <div class="bar">
           <Sure
             text="Apply…"
-            question={`Apply these changes to ${of.place}?`}
+            question="Apply these changes to the workspace?"
             yes="Apply them"
             letter="a"
             no="Not now"
             run={async () => {
-              await post(`${of.path}/apply`, {});
+              await post(`${pathOf(id)}/apply`, {});
               onChange();
             }}
           />
@@ -223,14 +166,13 @@ function Changes(given: { of: Changed; who: Session; onChange: () => void }): JS
 
 /** The changes of a task that was a trial, below its output. */
 export function TaskTrial(given: { id: string; who: Session; onChange: () => void }): JSX.Element {
-  const of = ofTrial(given.id);
   return (
     <section aria-labelledby="trial">
       <div class="title">
         <h2 id="trial">It ran on a copy</h2>
-        {mayAnswer(given.who) && <Discard of={of} onChange={given.onChange} />}
+        {mayAnswer(given.who) && <Discard id={given.id} onChange={given.onChange} />}
       </div>
-      <Changes of={of} who={given.who} onChange={given.onChange} />
+      <Changes id={given.id} who={given.who} onChange={given.onChange} />
     </section>
   );
 }

@@ -1,8 +1,8 @@
-//! Wardens that are made ready ahead for a command that sees folders as copies.
+//! Wardens that are made ready ahead for a trial.
 //!
-//! The layers of such a command are its own, so that a warden serves one and is let go. Each is
-//! made with empty layers and everything mounted, by a server that has had such a command, or is to
-//! have one; it is used if nothing has changed since that the view depends on.
+//! The layers of a trial are its own, so that a warden serves one and is let go. Each is made with
+//! empty layers and everything mounted, by a server that has had a trial; it is used if nothing has
+//! changed since that the view depends on.
 
 use std::{
     collections::HashMap,
@@ -14,17 +14,18 @@ use legwork_warden::sandbox::Profile;
 
 use super::{
     pool::{Pool, Shared},
-    sandbox::{CopiesAhead, CopiesFor},
+    sandbox::TrialAhead,
 };
 use crate::{
     id::TaskId,
+    model::sandbox::Wanted,
     place::{PlaceError, Ready, Sandbox, Warden},
 };
 
-/// Kinds of copies that are made ahead.
+/// Kinds of sandboxes that trials are made ready in.
 const KINDS_MAX: usize = 4;
 
-/// How long one for trials waits that nobody needs.
+/// How long one waits that nobody needs.
 const AHEAD_FOR: Duration = Duration::from_secs(600);
 
 /// How long after a trial the next is made ready: its effect is shown to a person first, who takes
@@ -42,12 +43,12 @@ pub(super) struct WardenAhead {
     sandbox: Arc<Sandbox>,
     /// What its sandbox was made by, but for the copies.
     profile: Arc<Profile>,
-    copies: CopiesAhead,
+    layers: TrialAhead,
 }
 
 /// The wardens that wait so, one of each kind that was needed.
 #[derive(Debug, Default)]
-pub(super) struct WardensAhead(HashMap<CopiesFor, Waiting>);
+pub(super) struct WardensAhead(HashMap<Wanted, Waiting>);
 
 #[derive(Debug, Default)]
 enum Waiting {
@@ -59,9 +60,9 @@ enum Waiting {
 
 impl WardensAhead {
     /// Lets one of this kind be made ready from now on.
-    pub(super) fn expect(&mut self, copies: CopiesFor) {
+    fn expect(&mut self, wanted: Wanted) {
         if self.0.len() < KINDS_MAX {
-            self.0.entry(copies).or_default();
+            self.0.entry(wanted).or_default();
         }
     }
 
@@ -70,8 +71,8 @@ impl WardensAhead {
         self.0.values().filter(|it| matches!(it, Waiting::Ready(_))).count()
     }
 
-    fn take(&mut self, copies: CopiesFor) -> Option<WardenAhead> {
-        let waiting = self.0.get_mut(&copies).filter(|it| matches!(it, Waiting::Ready(_)))?;
+    fn take(&mut self, wanted: Wanted) -> Option<WardenAhead> {
+        let waiting = self.0.get_mut(&wanted).filter(|it| matches!(it, Waiting::Ready(_)))?;
         match std::mem::take(waiting) {
             Waiting::Ready(ahead) => Some(*ahead),
             _ => None,
@@ -79,101 +80,95 @@ impl WardensAhead {
     }
 
     /// The kinds of which none waits; each is taken to be made from now on.
-    fn missing(&mut self) -> Vec<CopiesFor> {
+    fn missing(&mut self) -> Vec<Wanted> {
         let missing = self.0.iter_mut().filter(|(_, it)| matches!(it, Waiting::Nobody));
-        let begin = |(copies, waiting): (&CopiesFor, &mut Waiting)| {
+        let begin = |(wanted, waiting): (&Wanted, &mut Waiting)| {
             *waiting = Waiting::IsMade;
-            *copies
+            *wanted
         };
         missing.map(begin).collect()
     }
 
-    fn put(&mut self, copies: CopiesFor, made: Option<WardenAhead>) {
+    fn put(&mut self, wanted: Wanted, made: Option<WardenAhead>) {
         let waiting = made.map_or(Waiting::Nobody, |ahead| Waiting::Ready(Box::new(ahead)));
-        self.0.insert(copies, waiting);
+        self.0.insert(wanted, waiting);
     }
 }
 
 impl Pool {
-    /// A warden whose next command has such copies, as a task of this id. It is let go afterwards:
-    /// its end is the end of the layers' use.
-    pub(super) async fn ready_with_copies(
+    /// A warden whose next command is the trial of this id. It is let go afterwards: its end is the
+    /// end of the layers' use.
+    pub(super) async fn ready_to_try(
         self: &Arc<Self>,
-        copies: CopiesFor,
+        wanted: Wanted,
         id: &TaskId,
     ) -> Result<Ready, PlaceError> {
         for _ in 0..TRIES {
-            let profile = self.sandboxing.current_profile(copies.wanted()).await;
-            let ahead = self.lock().ahead.take(copies);
+            let profile = self.sandboxing.current_profile(wanted).await;
+            let ahead = self.lock().ahead.take(wanted);
             // One that died while it waited is passed over, and one for what is different now.
             let ahead = ahead.filter(|it| Arc::ptr_eq(&it.profile, &profile));
             let alive = ahead.and_then(|mut it| (!it.warden.channel.is_closed()).then_some(it));
             let ahead = match alive {
                 Some(ahead) => ahead,
-                None => self.make_ahead(self.take(copies.wanted()).await?, copies).await?,
+                None => self.make_ahead(self.take(wanted).await?, wanted).await?,
             };
-            let WardenAhead { mut warden, sandbox, copies: layers, .. } = ahead;
-            if let Some(given) = self.sandboxing.use_copies(layers, id, &warden.name).await? {
+            let WardenAhead { mut warden, sandbox, layers, .. } = ahead;
+            if let Some(given) = self.sandboxing.begin_trial(layers, id).await? {
                 warden.copies = Some(given);
-                self.lock().ahead.expect(copies);
+                self.lock().ahead.expect(wanted);
                 return Ok((warden, Some(sandbox)));
             }
         }
-        Err(copies.refused("the files that it depends on change all the time"))
+        let problem = "the files that it depends on change all the time";
+        Err(PlaceError::NoCopies(problem.into()))
     }
 
-    /// Lets a warden mount everything for such a command.
+    /// Lets a warden mount everything for a trial.
     async fn make_ahead(
         &self,
         mut warden: Warden,
-        copies: CopiesFor,
+        wanted: Wanted,
     ) -> Result<WardenAhead, PlaceError> {
-        let profile = self.sandboxing.profile(copies.wanted()).await;
-        let made = self.sandboxing.prepare_copies(copies, &profile, &warden.name).await?;
-        let (with_copies, layers) = made;
-        let enforcement = Box::pin(warden.confine(copies.wanted(), &Arc::new(with_copies))).await?;
+        let profile = self.sandboxing.profile(wanted).await;
+        let (with_copies, layers) = self.sandboxing.prepare_trial(&profile, &warden.name).await?;
+        let enforcement = Box::pin(warden.confine(wanted, &Arc::new(with_copies))).await?;
         (warden.confined, warden.once) = (None, true);
-        let sandbox = self.sandboxing.with_copies(copies, enforcement)?;
-        Ok(WardenAhead { warden, sandbox, profile, copies: layers })
+        let sandbox = self.sandboxing.tried(wanted, enforcement)?;
+        Ok(WardenAhead { warden, sandbox, profile, layers })
     }
 
     /// Makes those ready that were needed and are missing, if this is an engine that keeps wardens
     /// ready at all.
     pub(super) fn replenish_ahead(self: &Arc<Self>, shared: &mut Shared) {
         if shared.reserve > 0 {
-            for copies in shared.ahead.missing() {
-                tokio::spawn(Self::keep_ahead(Arc::downgrade(self), copies));
+            for wanted in shared.ahead.missing() {
+                tokio::spawn(Self::keep_ahead(Arc::downgrade(self), wanted));
             }
         }
     }
 
-    async fn keep_ahead(pool: Weak<Self>, copies: CopiesFor) {
-        let is_trial = matches!(copies, CopiesFor::Trial(_));
-        if is_trial {
-            tokio::time::sleep(AFTER_TRIAL).await;
-        }
+    async fn keep_ahead(pool: Weak<Self>, wanted: Wanted) {
+        tokio::time::sleep(AFTER_TRIAL).await;
         let Some(held) = pool.upgrade() else { return };
-        let made = async { held.make_ahead(held.forks.fork().await?, copies).await }.await;
+        let made = async { held.make_ahead(held.forks.fork().await?, wanted).await }.await;
         let made = made.inspect_err(|error| tracing::debug!(%error, "nothing is made ahead")).ok();
         let warden = made.as_ref().map(|ahead| ahead.warden.name.clone());
-        held.lock().ahead.put(copies, made);
+        held.lock().ahead.put(wanted, made);
         drop(held);
-        // Commands have a layer over the home all the time, and trials now and then.
-        if is_trial {
-            tokio::time::sleep(AHEAD_FOR).await;
-            if let Some(pool) = pool.upgrade() {
-                pool.let_go_ahead(copies, warden.as_deref());
-            }
+        tokio::time::sleep(AHEAD_FOR).await;
+        if let Some(pool) = pool.upgrade() {
+            pool.let_go_ahead(wanted, warden.as_deref());
         }
     }
 
     /// Lets go of the one of a kind that waits, if it is this one still.
-    fn let_go_ahead(&self, copies: CopiesFor, warden: Option<&str>) {
+    fn let_go_ahead(&self, wanted: Wanted, warden: Option<&str>) {
         let mut shared = self.lock();
-        let Some(waiting) = shared.ahead.0.get_mut(&copies) else { return };
+        let Some(waiting) = shared.ahead.0.get_mut(&wanted) else { return };
         if matches!(waiting, Waiting::Ready(ahead) if Some(&*ahead.warden.name) == warden) {
             // What comes later is not expected any more.
-            let unused = shared.ahead.0.remove(&copies);
+            let unused = shared.ahead.0.remove(&wanted);
             drop(shared);
             drop(unused);
         }

@@ -39,11 +39,7 @@ use rustix::{
 use tokio::sync::watch;
 
 use self::{
-    login::Logins,
-    owner::Owners,
-    pool::Pool,
-    sandbox::{CopiesFor, Sandboxing},
-    socket::Socket,
+    login::Logins, owner::Owners, pool::Pool, sandbox::Sandboxing, socket::Socket,
     spawning::Spawning,
 };
 pub(crate) use self::{
@@ -61,7 +57,6 @@ use crate::{
     output::TaskOutput,
     state::StateFolder,
     threads::in_thread,
-    trial::OutsideLayers,
 };
 
 /// This machine, with the state folder that its wardens work for.
@@ -232,23 +227,7 @@ impl Place for Local {
         wanted: Wanted,
         id: &'a TaskId,
     ) -> Soon<'a, Result<Ready, PlaceError>> {
-        Box::pin(self.pool.ready_with_copies(CopiesFor::Trial(wanted), id))
-    }
-
-    fn is_layered(&self, wanted: Wanted) -> bool {
-        self.sandboxing.is_layered(wanted)
-    }
-
-    fn ready_in_layer<'a>(
-        &'a self,
-        wanted: Wanted,
-        id: &'a TaskId,
-    ) -> Soon<'a, Result<Ready, PlaceError>> {
-        Box::pin(self.pool.ready_with_copies(CopiesFor::Home(wanted), id))
-    }
-
-    fn outside(&self) -> Option<OutsideLayers> {
-        self.sandboxing.outside()
+        Box::pin(self.pool.ready_to_try(wanted, id))
     }
 
     fn can_try(&self) -> bool {
@@ -278,11 +257,6 @@ impl Place for Local {
                 return Vec::new();
             }
             let profile = self.sandboxing.profile(wanted).await;
-            let mut profile = (*profile).clone();
-            // What is written there goes into a layer.
-            let layers = self.sandboxing.outside().filter(|_| self.is_layered(wanted));
-            let home = layers.map(|it| it.place().as_os_str().as_encoded_bytes().to_vec());
-            profile.writable.extend(home);
             let look = move || view::refused(&profile, paths);
             in_thread(look).await.unwrap_or_default()
         })

@@ -15,10 +15,7 @@ use std::{
 use legwork_gate::Level;
 use tokio::sync::oneshot;
 
-use super::{
-    ahead::WardensAhead,
-    sandbox::{CopiesFor, Sandboxing},
-};
+use super::{ahead::WardensAhead, sandbox::Sandboxing};
 use crate::{
     meters::WardenCount,
     model::sandbox::Wanted,
@@ -64,7 +61,7 @@ pub(super) struct Shared {
     forks: usize,
     /// How many are to be kept ready.
     pub(super) reserve: usize,
-    /// Those with copies.
+    /// Those for trials.
     pub(super) ahead: WardensAhead,
     /// Whether a task watches for idle wardens to let go.
     watched: bool,
@@ -91,10 +88,7 @@ impl Pool {
 
     /// Lets new wardens make a sandbox ready, for the first who asks.
     pub(super) fn expect(&self, wanted: Wanted) {
-        if self.sandboxing.is_layered(wanted) {
-            // A layer is each command's own: a warden is made ready for one.
-            self.lock().ahead.expect(CopiesFor::Home(wanted));
-        } else if wanted.level != Level::None {
+        if wanted.level != Level::None {
             let _ = self.usual.set(wanted);
         }
     }

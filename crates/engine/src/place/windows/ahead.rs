@@ -1,21 +1,14 @@
-//! Wardens that are made ready ahead for a command that sees folders as copies: none, since no
-//! command does on Windows yet.
+//! Wardens that are made ready ahead for trials: none, since there are no trials on Windows yet.
 
 use std::sync::Arc;
 
-use super::{
-    pool::{Pool, Shared},
-    sandbox::CopiesFor,
-};
+use super::pool::{Pool, Shared};
 
 /// The wardens that wait so.
 #[derive(Debug, Default)]
 pub(super) struct WardensAhead;
 
 impl WardensAhead {
-    #[expect(clippy::unused_self, reason = "the signature is that of Linux")]
-    pub(super) fn expect(&mut self, _copies: CopiesFor) {}
-
     #[expect(clippy::unused_self, reason = "the signature is that of Linux")]
     pub(super) fn ready(&self) -> usize {
         0

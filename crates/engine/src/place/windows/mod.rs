@@ -191,14 +191,6 @@ impl Place for Local {
         Box::pin(async { Err(PlaceError::NoCopies("no copies of files on Windows yet".into())) })
     }
 
-    fn ready_in_layer<'a>(
-        &'a self,
-        _wanted: Wanted,
-        _id: &'a TaskId,
-    ) -> Soon<'a, Result<Ready, PlaceError>> {
-        Box::pin(async { Err(PlaceError::NoLayer("no layers of files on Windows yet".into())) })
-    }
-
     fn give_back(&self, warden: Warden) {
         self.pool.give_back(warden);
     }

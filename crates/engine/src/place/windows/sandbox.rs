@@ -35,12 +35,6 @@ pub(crate) fn has_repository(_workspace: &Path) -> bool {
     false
 }
 
-/// Which of its folders a command sees as copies: none is seen so.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum CopiesFor {
-    Home(#[expect(dead_code, reason = "nothing is made for it")] Wanted),
-}
-
 /// Knows what this machine makes of the sandboxes of one engine.
 #[derive(Debug)]
 pub(crate) struct Sandboxing {
@@ -104,10 +98,5 @@ impl Sandboxing {
     /// Whether a command can write there.
     pub(crate) fn can_be_written(&self, path: &Path) -> bool {
         self.writable.iter().any(|folder| is_below(path, folder))
-    }
-
-    #[expect(clippy::unused_self, reason = "the signature is that of Linux")]
-    pub(crate) fn is_layered(&self, _wanted: Wanted) -> bool {
-        false
     }
 }

@@ -134,14 +134,10 @@ pub(super) fn filesystem(
 /// A view of a folder in which everything can be changed and nothing of it is, attached nowhere.
 pub(super) fn copy_on_write(place: &Path, copy: &CopyOnWrite) -> Done<OwnedFd> {
     let what = || at(format!("a copy-on-write view of {}", place.display()));
-    let open = |bytes: &[u8]| open_path(path(bytes)).map_err(what());
-    let mut lower = vec![open_path(place).map_err(what())?];
-    if !copy.layers.is_empty() {
-        lower = copy.layers.iter().map(|layer| open(layer)).collect::<Done<Vec<_>>>()?;
-        lower.push(apart(place, path(&copy.base))?);
-    }
-    let (upper, work) = (open(&copy.upper)?, fresh_folder(path(&copy.work))?);
-    overlay(&lower, Some((&upper, &work))).map_err(what())
+    let lower = open_path(place).map_err(what())?;
+    let upper = open_path(path(&copy.upper)).map_err(what())?;
+    let work = fresh_folder(path(&copy.work))?;
+    overlay(&lower, &upper, &work).map_err(what())
 }
 
 /// An empty folder in another one. The kernel takes none again that it has used for a view which it
@@ -162,40 +158,22 @@ fn fresh_folder(place: &Path) -> Done<OwnedFd> {
 /// How often one view is made anew at most.
 const FRESH_MAX: u32 = 100;
 
-/// The same folder as a file system of its own. Layers may be in folders of the one that they are
-/// laid over, as our state is in a home: of one file system the kernel would not take both.
-fn apart(place: &Path, base: &Path) -> Done<OwnedFd> {
-    let what = || at(format!("a view of {}", place.display()));
-    let lower = open_path(place).map_err(what())?;
-    // It has to be laid over something, which must not be in there either.
-    attach(&memory("4k", "0755")?, base)?;
-    let nothing = open_path(base).map_err(what())?;
-    let view = overlay(&[nothing, lower], None).map_err(what())?;
-    attach(&view, base)?;
-    open_path(base).map_err(what())
-}
-
-/// An overlay of folders, the first on top, attached nowhere; without an upper one it is only read.
-fn overlay(lower: &[OwnedFd], upper: Option<(&OwnedFd, &OwnedFd)>) -> rustix::io::Result<OwnedFd> {
+/// An overlay of two folders, attached nowhere.
+fn overlay(lower: &OwnedFd, upper: &OwnedFd, work: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     // By their numbers: a path may be longer than an option, and have a colon in it.
     let named = |folder: &OwnedFd| format!("/proc/self/fd/{}", folder.as_raw_fd());
-    let all: Vec<String> = lower.iter().map(named).collect();
     let made = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_flag(&made, "userxattr")?;
     // A view that did not fit any more may still be going when another one takes its place.
     fsconfig_set_string(&made, "index", "off")?;
-    fsconfig_set_string(&made, "lowerdir", all.join(":"))?;
-    if let Some((upper, work)) = upper {
-        fsconfig_set_string(&made, "upperdir", named(upper))?;
-        fsconfig_set_string(&made, "workdir", named(work))?;
-        // Otherwise the kernel writes all that is unwritten of the disk when the view goes, and
-        // whoever needs that to be there afterwards writes it.
-        fsconfig_set_flag(&made, "volatile")?;
-    }
+    fsconfig_set_string(&made, "lowerdir", named(lower))?;
+    fsconfig_set_string(&made, "upperdir", named(upper))?;
+    fsconfig_set_string(&made, "workdir", named(work))?;
+    // Otherwise the kernel writes all that is unwritten of the disk when the view goes, and whoever
+    // needs that to be there afterwards writes it.
+    fsconfig_set_flag(&made, "volatile")?;
     fsconfig_create(&made)?;
-    if let Some((_, work)) = upper {
-        open_to_owner(work);
-    }
+    open_to_owner(work);
     fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, PLAIN)
 }
 

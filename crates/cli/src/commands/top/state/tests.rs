@@ -280,7 +280,7 @@ fn trials_are_left_alone_until_somebody_is_sure() {
     keys(&mut state, "T");
     assert_eq!(state.trials.wanted(), [TrialWanted::List]);
     state.take(Message::Trials(vec![trial(1, false), trial(2, false)]));
-    let id = |number| trial(number, false).key;
+    let id = |number| trial(number, false).id;
     assert_eq!(state.trials.wanted(), [TrialWanted::Changes(id(1))]);
     assert_eq!(confirmed(&mut state, 'a'), None, "nothing was shown yet");
     state.take(Message::TrialText(id(1), TrialText::of("1 made", "  + a\n", "", true)));

@@ -5,12 +5,10 @@
 //! in the configuration is added to them.
 
 mod configs;
-mod copies;
 mod finder;
 mod git_settings;
 mod held;
 mod news;
-mod outside;
 mod places;
 mod recent;
 mod repository;
@@ -33,12 +31,6 @@ use legwork_warden::{
 };
 use sha2::{Digest, Sha256};
 
-pub(crate) use self::{
-    copies::{CopiesAhead, CopiesFor},
-    repository::has_repository,
-    tamper::LocalTamperCheck,
-    trial::knows_copies,
-};
 use self::{
     finder::Finder,
     held::HeldPrograms,
@@ -46,6 +38,11 @@ use self::{
     recent::Recent,
     repository::{Repository, guards_of, has_hooks},
     tamper::{RepositorySurvey, Watched},
+};
+pub(crate) use self::{
+    repository::has_repository,
+    tamper::LocalTamperCheck,
+    trial::{TrialAhead, knows_copies},
 };
 use crate::{
     model::{
@@ -230,8 +227,6 @@ impl Sandboxing {
             let mut all = self.writable(&SandboxPlaces::shipped().caches());
             all.extend(temporary);
             all.push(self.state.clone());
-            // In the layer over it.
-            all.extend(self.outside().map(|layers| layers.place().to_owned()));
             all
         });
         writable.iter().any(|folder| path.starts_with(folder))

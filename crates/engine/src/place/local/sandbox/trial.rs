@@ -1,24 +1,29 @@
 //! The sandbox of a command that is only tried: everything that it may write is a copy.
 
 use std::{
-    ffi::{OsStr, OsString},
-    fs,
+    ffi::OsStr,
+    fs, io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use legwork_warden::sandbox::{CopyOnWrite, Enforcement, Profile, SandboxLayer};
+use legwork_warden::{
+    protocol::RunCopies,
+    sandbox::{CopyOnWrite, Enforcement, Profile, SandboxLayer},
+};
 
 use super::Sandboxing;
 use crate::{
     id::TaskId,
     model::sandbox::{SandboxReport, Wanted},
     place::{PlaceError, Sandbox},
+    state::reserve,
+    threads::in_thread,
     trial::{LayersAhead, TrialLayer, Trials},
 };
 
-/// Layers of a trial to come.
+/// Layers of a trial to come. What is not used is removed.
 #[derive(Debug)]
 pub(crate) struct TrialAhead {
     layers: LayersAhead,
@@ -27,14 +32,12 @@ pub(crate) struct TrialAhead {
 }
 
 impl TrialAhead {
-    pub(super) fn copies(&self) -> Vec<CopyOnWrite> {
+    fn copies(&self) -> Vec<CopyOnWrite> {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let copy = |layer: &TrialLayer| CopyOnWrite {
             place: bytes(&layer.place),
             upper: bytes(&layer.upper),
             work: bytes(&layer.work),
-            layers: Vec::new(),
-            base: Vec::new(),
         };
         self.layers.layers().iter().map(copy).collect()
     }
@@ -47,9 +50,35 @@ pub(crate) fn knows_copies() -> bool {
 }
 
 impl Sandboxing {
-    /// Makes the layers of a trial that this warden will run, and the profile of its command. The
-    /// last layer is one whose changes nobody wants, if there is a temporary folder.
-    pub(super) fn prepare_trial(
+    /// Makes the layers of a trial that this warden will run, and the profile of its command.
+    pub(crate) async fn prepare_trial(
+        self: &Arc<Self>,
+        profile: &Arc<Profile>,
+        warden: &str,
+    ) -> Result<(Profile, TrialAhead), PlaceError> {
+        let (sandboxing, profile, warden) = (self.clone(), profile.clone(), warden.to_owned());
+        let made = in_thread(move || {
+            // Copies can fill the disk: then there is room to discard them.
+            reserve::keep(&sandboxing.state);
+            sandboxing.make_layers(&profile, &warden)
+        });
+        made.await.unwrap_or_else(cut)
+    }
+
+    /// Gives such layers to a trial that begins now; none if they do not fit any more.
+    pub(crate) async fn begin_trial(
+        self: &Arc<Self>,
+        ahead: TrialAhead,
+        id: &TaskId,
+    ) -> Result<Option<RunCopies>, PlaceError> {
+        let (sandboxing, id) = (self.clone(), id.clone());
+        let begun = in_thread(move || sandboxing.give_layers(ahead, &id));
+        begun.await.unwrap_or_else(cut)
+    }
+
+    /// Makes the layers. The last is of the temporary folder, if there is one: nobody wants its
+    /// changes.
+    fn make_layers(
         &self,
         profile: &Profile,
         warden: &str,
@@ -83,19 +112,21 @@ impl Sandboxing {
         Ok((profile, ahead))
     }
 
-    /// Makes such layers those of a trial, which begins now; whether they still fit.
-    pub(super) fn begin_trial(
+    /// Gives the layers to a trial, unless something was mounted in their places meanwhile.
+    fn give_layers(
         &self,
-        ahead: &mut TrialAhead,
+        mut ahead: TrialAhead,
         id: &TaskId,
-    ) -> Result<bool, PlaceError> {
+    ) -> Result<Option<RunCopies>, PlaceError> {
         let kept = ahead.layers.layers().iter().take(ahead.kept);
         let places: Vec<PathBuf> = kept.map(|layer| layer.place.clone()).collect();
         if !mounts_below(&places).is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         let trials = Trials::of(&self.state);
-        Ok(trials.begin(&mut ahead.layers, ahead.kept, id, &self.workspace)?)
+        let begun = trials.begin(&mut ahead.layers, ahead.kept, id, &self.workspace)?;
+        let bytes_max = Some(self.settings.trial_bytes_max);
+        Ok(begun.then(|| RunCopies { places: ahead.copies(), bytes_max }))
     }
 
     /// The sandbox of a trial as this machine makes it; an error if there is no copy.
@@ -109,13 +140,19 @@ impl Sandboxing {
         }
         let report = Arc::new(SandboxReport::new(wanted, &enforcement));
         let mut variables = self.variables(wanted);
-        variables.push(across_file_systems());
+        // To git a copy is another file system than the folders around it, where its repository
+        // may be.
+        variables.push(("GIT_DISCOVERY_ACROSS_FILESYSTEM".to_owned(), "1".into()));
         Ok(Arc::new(Sandbox { enforcement, report, variables, mark: [0; 32] }))
     }
 }
 
+fn cut<T>() -> Result<T, PlaceError> {
+    Err(io::Error::other("it was cut off").into())
+}
+
 /// Why a command has no view of the files of its own, if it has none.
-pub(super) fn why_no_view(enforcement: &Enforcement) -> Option<&str> {
+fn why_no_view(enforcement: &Enforcement) -> Option<&str> {
     if enforcement.enforced.contains(&SandboxLayer::MountNamespace) {
         return None;
     }
@@ -123,14 +160,8 @@ pub(super) fn why_no_view(enforcement: &Enforcement) -> Option<&str> {
     Some(view.map_or("no view of the files", |it| it.reason.as_str()))
 }
 
-/// Lets git look for its repository in the folders around a copy: to git that is another file
-/// system.
-pub(super) fn across_file_systems() -> (String, OsString) {
-    ("GIT_DISCOVERY_ACROSS_FILESYSTEM".to_owned(), "1".into())
-}
-
 /// What is mounted in some folders, below their tops.
-pub(super) fn mounts_below(places: &[PathBuf]) -> Vec<PathBuf> {
+fn mounts_below(places: &[PathBuf]) -> Vec<PathBuf> {
     mounted_in(&fs::read("/proc/self/mountinfo").unwrap_or_default(), places)
 }
 
