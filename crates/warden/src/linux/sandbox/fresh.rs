@@ -8,7 +8,7 @@
 
 use std::{
     cell::Cell,
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     fs::{self, File},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -63,9 +63,7 @@ impl FilesAround {
         let guarded = profile.unwritable.iter().map(|guarded| path(&guarded.path));
         let secrets = profile.unreadable.iter().map(|bytes| path(bytes));
         let (secrets, absent): (Vec<&Path>, Vec<&Path>) = secrets.partition(|path| path.exists());
-        let mut folders: Vec<PathBuf> = absent.into_iter().filter_map(nearest).collect();
-        folders.sort();
-        folders.dedup();
+        let folders = nearest(&absent);
         let mut writable = real_paths(&profile.writable);
         writable.sort();
         writable.dedup();
@@ -74,7 +72,8 @@ impl FilesAround {
         let programs = denied::paths(&profile);
         let covered = denied::covered(&profile, &writable);
         let elsewhere = Mounts::now();
-        let mut unreadable = elsewhere.everywhere(real_paths(&profile.unreadable));
+        let real_secrets = secrets.iter().filter_map(|path| path.canonicalize().ok());
+        let mut unreadable = elsewhere.everywhere(real_secrets.collect());
         unreadable.extend(elsewhere.others(&state));
         // Some people link a history to /dev/null; what is there is the command's own.
         unreadable.retain(|path| !OWN.iter().any(|folder| path.starts_with(folder)));
@@ -87,7 +86,7 @@ impl FilesAround {
             mounts,
             files: files.map(|path| (path.clone(), identity(&path))).collect(),
             covered,
-            folders: folders.into_iter().map(|path| (path.clone(), changed(&path))).collect(),
+            folders: folders.into_iter().map(|path| (path.to_owned(), changed(path))).collect(),
             shown: real_paths(&profile.shown),
             look_again_at: Cell::default(),
             sockets: sockets::reachable(&writable, &state),
@@ -154,9 +153,13 @@ fn ways_in_copies(profile: &Profile) -> BTreeSet<PathBuf> {
     places.flat_map(ways).map(Path::to_owned).collect()
 }
 
-/// The nearest folder above a path that exists: whatever appears there changes it.
-fn nearest(path: &Path) -> Option<PathBuf> {
-    path.ancestors().skip(1).find(|folder| folder.is_dir()).map(Path::to_owned)
+/// The nearest folders above these paths that exist: whatever appears there changes one of them.
+/// Most paths have the same few, so each is looked at once.
+fn nearest<'p>(paths: &[&'p Path]) -> BTreeSet<&'p Path> {
+    let mut known = HashMap::new();
+    let mut is_folder = |path: &'p Path| *known.entry(path).or_insert_with(|| path.is_dir());
+    let above = |path: &&'p Path| path.ancestors().skip(1).find(|folder| is_folder(folder));
+    paths.iter().filter_map(above).collect()
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
