@@ -325,7 +325,8 @@ fn code_of(outcome: &Outcome) -> ExitCode {
         say(&format!("legwork: {}", one_line(&denial.what, 200)));
     }
     for warning in &outcome.warnings {
-        say(&format!("legwork: warning: {}", one_line(warning, 400)));
+        // The reason stands behind a path, which can have 4,096 bytes.
+        say(&format!("legwork: warning: {}", one_line(warning, 20_000)));
     }
     let is_told = |by: &EndedBy| {
         by.is_limit() || matches!(by, EndedBy::Timeout | EndedBy::StoppedByScheduler)
