@@ -42,7 +42,9 @@ pub(crate) enum AnswerKey {
     Enter,
     /// A text: pasted, or typed into a field.
     Text,
-    /// Any other key, or a click.
+    /// The mouse, which types nothing.
+    Click,
+    /// Any other key.
     Other,
 }
 
@@ -179,9 +181,17 @@ impl Answering {
                 (self.armed, self.last_ms, self.word_ms) = (None, Some(now_ms), Some(now_ms));
                 Pressed::Types
             }
-            AnswerKey::Other if self.armed.take().is_some() => Pressed::Cancels,
-            AnswerKey::Other => Pressed::Passes,
+            AnswerKey::Click => self.cancel(),
+            AnswerKey::Other => {
+                self.begin_or_go_on(now_ms);
+                self.last_ms = Some(now_ms);
+                self.cancel()
+            }
         }
+    }
+
+    fn cancel(&mut self) -> Pressed {
+        if self.armed.take().is_some() { Pressed::Cancels } else { Pressed::Passes }
     }
 
     /// Forgets the letter that waits for Enter.
@@ -254,6 +264,8 @@ impl Answering {
             self.last_ms = Some(now_ms);
             return Pressed::Types;
         }
+        self.begin_or_go_on(now_ms);
+        self.last_ms = Some(now_ms);
         Pressed::Passes
     }
 }

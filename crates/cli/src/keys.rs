@@ -29,6 +29,8 @@ pub(crate) enum Gesture {
     PageDown,
     Home,
     End,
+    /// A key that means nothing here.
+    Other,
     /// A text that was pasted, without control characters: never a key.
     Pasted(String),
     /// The left button was pressed on this column and row.
@@ -108,7 +110,7 @@ fn key(bytes: &[u8]) -> (usize, Option<Read>) {
         0x7f | 0x08 => Gesture::Backspace,
         0x1d => Gesture::Ctrl(']'),
         1..=26 => Gesture::Ctrl(char::from(first + b'a' - 1)),
-        0..32 => return (1, None),
+        0..32 => Gesture::Other,
         _ => return character(bytes),
     };
     (1, Some(Read::Gesture(input)))
@@ -168,6 +170,8 @@ fn plain(letter: u8) -> Option<Gesture> {
         b'H' => Gesture::Home,
         b'F' => Gesture::End,
         b'M' => Gesture::Enter,
+        // The other arrows, the middle of the keypad, F1 to F4, and Shift with Tab.
+        b'C' | b'D' | b'E' | b'P'..=b'S' | b'Z' => Gesture::Other,
         _ => return None,
     })
 }
@@ -178,7 +182,9 @@ fn numbered(parameters: &str) -> Option<Gesture> {
         "4" | "8" => Gesture::End,
         "5" => Gesture::PageUp,
         "6" => Gesture::PageDown,
-        _ => return None,
+        // The end of a text that never began.
+        "201" => return None,
+        _ => Gesture::Other,
     })
 }
 
@@ -230,7 +236,8 @@ mod tests {
                 b"\x1b[<64;1;1M\x1b[<65;1;2M",
                 vec![Gesture::Wheel(0, 0, true), Gesture::Wheel(0, 1, false)],
             ),
-            (b"\x1b[<0;0;0M\x1b[99~\x00", vec![]),
+            (b"\x1b[<0;0;0M\x1b[201~", vec![]),
+            (b"\x1b[C\x1bOD\x1b[99~\x00", vec![Gesture::Other; 4]),
             (
                 b"\x1b/\x1b\x1b",
                 vec![Gesture::Escape, Gesture::Char('/'), Gesture::Escape, Gesture::Escape],

@@ -9,6 +9,7 @@ fn key(name: &str) -> AnswerKey {
     match name {
         "Enter" => AnswerKey::Enter,
         "Text" => AnswerKey::Text,
+        "Click" => AnswerKey::Click,
         "Other" => AnswerKey::Other,
         letter => AnswerKey::Letter(letter.chars().next().unwrap()),
     }
@@ -77,8 +78,14 @@ fn word() -> impl Strategy<Value = Vec<(String, u64)>> {
     let letters: Vec<char> = "tayosrnNjkdeilpuwxTAYOSR,.!?'-é7".chars().collect();
     let letter = (select(letters).prop_map(String::from), 30_u64..950);
     let behind = select(vec!["Enter", " ", ".", "Text", "Other"]).prop_map(str::to_owned);
-    (proptest::collection::vec(letter, 2..9), behind, 30_u64..950, 0_u64..2900).prop_map(
-        |(mut word, behind, pause_ms, before_ms)| {
+    let before = select(vec!["", "", "Enter", "Other"]);
+    let words = (proptest::collection::vec(letter, 2..9), before);
+    (words, behind, 30_u64..950, 0_u64..2900).prop_map(
+        |((mut word, before), behind, pause_ms, before_ms)| {
+            // Behind another key a letter is not by itself.
+            if let (false, Some(first)) = (before.is_empty(), word.first_mut()) {
+                before.clone_into(&mut first.0);
+            }
             if let Some(first) = word.first_mut() {
                 first.1 += before_ms.min(2900 - first.1.min(2900));
             }

@@ -54,9 +54,12 @@ impl State {
 
     /// Notes that something was typed where it answers nothing.
     pub(super) fn typed(&mut self, input: &Gesture, now_ms: u64) {
-        if matches!(input, Gesture::Char(_) | Gesture::Pasted(_) | Gesture::Enter) {
-            self.answering.press(AnswerKey::Text, &Offered::default(), now_ms);
-        }
+        let key = match input {
+            Gesture::Char(_) | Gesture::Pasted(_) | Gesture::Enter => AnswerKey::Text,
+            Gesture::Click(..) | Gesture::Wheel(..) => AnswerKey::Click,
+            _ => AnswerKey::Other,
+        };
+        self.answering.press(key, &Offered::default(), now_ms);
     }
 
     /// Takes a key on a screen where keys answer.
@@ -72,7 +75,10 @@ impl State {
             Gesture::Backspace => AnswerKey::Letter('\u{8}'),
             Gesture::Pasted(_) => AnswerKey::Text,
             Gesture::Enter => AnswerKey::Enter,
-            _ => self.key_at(input).map_or(AnswerKey::Other, AnswerKey::Letter),
+            Gesture::Click(..) | Gesture::Wheel(..) => {
+                self.key_at(input).map_or(AnswerKey::Click, AnswerKey::Letter)
+            }
+            _ => AnswerKey::Other,
         };
         let Asked { subject, letters, moves } = self.question_on_screen();
         let offered = Offered { subject: &subject, letters: &letters, moves };

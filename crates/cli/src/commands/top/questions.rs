@@ -92,6 +92,7 @@ pub(super) mod tests {
             "approval_id": id, "tool": "ExecCommand", "command": format!("rm -rf {id}"),
             "workdir": "/w", "workspace": "/w", "asked_by": "claude", "trust": "trusted_operator",
             "reason": "`rm -rf` removes recursively", "rule": "dangerous", "sandbox": "none",
+            "may_leave_sandbox": false, "may_try": false, "may_repeat": true,
             "created_at_ms": created_at_ms, "expires_at_ms": created_at_ms + 600_000,
         });
         let approval = serde_json::from_value(approval).unwrap();

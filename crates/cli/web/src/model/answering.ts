@@ -23,8 +23,11 @@ export const DENY_WITH_NOTE = "N";
 export const HINT =
   "Typing answers nothing. Pause a moment; then n denies, one letter and Enter allow";
 
-/** What was pressed: a character, Enter, a text (pasted, typed into a field, held), another key. */
-export type Key = { letter: string } | "Enter" | "Text" | "Other";
+/**
+ * What was pressed: a character, Enter, a text (pasted, typed into a field, held), the mouse,
+ * another key.
+ */
+export type Key = { letter: string } | "Enter" | "Text" | "Click" | "Other";
 
 /** What a key did. */
 export type Pressed =
@@ -116,6 +119,10 @@ export class Answering {
       this.#lastMs = this.#wordMs = nowMs;
       return "types";
     }
+    if (key === "Other") {
+      this.#beginOrGoOn(nowMs);
+      this.#lastMs = nowMs;
+    }
     const wasArmed = this.#armed !== undefined;
     this.#armed = undefined;
     return wasArmed ? "cancels" : "passes";
@@ -197,6 +204,8 @@ export class Answering {
       this.#lastMs = nowMs;
       return "types";
     }
+    this.#beginOrGoOn(nowMs);
+    this.#lastMs = nowMs;
     return "passes";
   }
 }

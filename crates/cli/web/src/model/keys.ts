@@ -142,7 +142,7 @@ addEventListener("scroll", moved, { capture: true, passive: true });
 addEventListener("resize", moved);
 
 // A letter waits for Enter, and for nothing else.
-addEventListener("pointerdown", (event) => press("Other", event.timeStamp), true);
+addEventListener("pointerdown", (event) => press("Click", event.timeStamp), true);
 
 /** Whoever comes back to the page sees its question anew. */
 function anew(): void {
