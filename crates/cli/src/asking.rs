@@ -10,14 +10,18 @@ mod sitting;
 
 use std::{
     io::{self, IsTerminal},
+    pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use legwork::{Answered, Approval, AskFuture, Asker, FaceAnswer, Reply, SharedAsker, user_file};
-use tokio::{runtime::Handle, task::JoinHandle};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, MutexGuard, Notify},
+};
 
 pub(crate) use self::sitting::Sitting;
 use self::{keyboard::AskingTerminal, prompt::line};
@@ -29,8 +33,15 @@ static OPEN: AtomicBool = AtomicBool::new(false);
 /// Whether somebody has pressed Ctrl-C at a question.
 static CANCELLED: AtomicBool = AtomicBool::new(false);
 
-/// A terminal that is not given back yet, because somebody may still type a note behind a deny.
-static LEAVING: Mutex<Option<JoinHandle<io::Result<()>>>> = Mutex::new(None);
+/// The turn at the terminal: one question has it, from its first row until the terminal is back.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// Tells the other reader of the terminal that a question takes it.
+static TAKES: Notify = Notify::const_new();
+
+/// Locked while a terminal is not given back yet, because somebody may still type a note. True if
+/// they called it off.
+static LEAVING: Mutex<bool> = Mutex::const_new(false);
 
 /// Whether a question is on the terminal right now: nothing else is to be written there.
 pub(crate) fn is_open() -> bool {
@@ -53,19 +64,21 @@ impl Asker for Person {
     fn ask(&self, approval: Approval) -> AskFuture {
         Box::pin(async move {
             let by = "the person at the terminal";
-            wait_for_terminal().await;
+            let turn = TURN.lock().await;
+            TAKES.notify_waiters();
+            *LEAVING.lock().await = false;
             let Ok(sitting) = Sitting::open() else { return FaceAnswer::NotShown };
-            let mut asked = Asked(Some(sitting));
-            let Some(sitting) = &mut asked.0 else { return FaceAnswer::NotShown };
-            let said = sitting.ask(&approval, &approval.replies()).await;
+            let mut asked = Asked(Some(Taken { sitting, turn }));
+            let Some(taken) = &mut asked.0 else { return FaceAnswer::NotShown };
+            let said = taken.sitting.ask(&approval, &approval.replies()).await;
             // It was answered here: what follows depends on the answer.
-            let sitting = asked.0.take();
+            let taken = asked.0.take();
             let Ok(said) = said else { return FaceAnswer::NotShown };
             let (decision, note) = match said {
                 PersonSaid::Reply(decision, note) => {
                     let _ = confirm(&approval, decision);
                     if decision == Reply::Deny {
-                        sitting.into_iter().for_each(leave);
+                        taken.into_iter().for_each(leave);
                     }
                     (decision, note)
                 }
@@ -77,33 +90,65 @@ impl Asker for Person {
             FaceAnswer::Answered(Answered { decision, note, by: by.into() })
         })
     }
+
+    fn lets_go(&self) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+        Box::pin(async {
+            let is_called_off = std::mem::take(&mut *LEAVING.lock().await);
+            if is_called_off {
+                CANCELLED.store(true, Ordering::Relaxed);
+            }
+            !is_called_off
+        })
+    }
+}
+
+/// The terminal of a question; the turn ends when the terminal is as it was.
+struct Taken {
+    sitting: Sitting,
+    turn: MutexGuard<'static, ()>,
 }
 
 /// A question at the terminal, which somebody else may answer first.
-struct Asked(Option<Sitting>);
+struct Asked(Option<Taken>);
 
 impl Drop for Asked {
     fn drop(&mut self) {
         // Who was typing goes on for a moment.
-        self.0.take().filter(Sitting::is_typed_at).into_iter().for_each(leave);
+        let typed_at = |taken: &Taken| taken.sitting.is_typed_at();
+        self.0.take().filter(typed_at).into_iter().for_each(leave);
     }
 }
 
-/// Gives the terminal back once nothing is typed behind a deny. The answer does not wait for that,
+/// Gives the terminal back once nothing is typed behind an answer. A deny does not wait for that,
 /// and no script whose input is something else does.
-fn leave(sitting: Sitting) {
+fn leave(taken: Taken) {
     if let (true, Ok(runtime)) = (io::stdin().is_terminal(), Handle::try_current()) {
-        let leaving = runtime.spawn(sitting.leave());
-        *LEAVING.lock().unwrap_or_else(PoisonError::into_inner) = Some(leaving);
+        let leaving = LEAVING.try_lock();
+        runtime.spawn(async move {
+            let Taken { sitting, turn } = taken;
+            let is_called_off = sitting.leave().await.unwrap_or(true);
+            leaving.into_iter().for_each(|mut leaving| *leaving = is_called_off);
+            drop(turn);
+        });
     }
 }
 
-/// Waits until the terminal was given back.
+/// Waits until a terminal that is typed at was given back.
 pub(crate) async fn wait_for_terminal() {
-    let leaving = LEAVING.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(leaving) = leaving {
-        let _ = leaving.await;
+    drop(LEAVING.lock().await);
+}
+
+/// Resolves when a question has the terminal, or takes it. Safe to cancel.
+pub(crate) async fn takes_terminal() {
+    let takes = TAKES.notified();
+    if TURN.try_lock().is_ok() {
+        takes.await;
     }
+}
+
+/// Waits until no question has the terminal.
+pub(crate) async fn no_question() {
+    drop(TURN.lock().await);
 }
 
 /// What a person did about a question.

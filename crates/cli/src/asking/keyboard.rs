@@ -10,8 +10,8 @@ use rustix::{
     fs::OFlags,
     process::Signal,
     termios::{
-        LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr,
-        tcsetattr,
+        LocalModes, OptionalActions, OutputModes, QueueSelector, SpecialCodeIndex, Termios,
+        tcflush, tcgetattr, tcsetattr,
     },
 };
 use tokio::net::unix::pipe::Receiver;
@@ -64,6 +64,8 @@ impl AskingTerminal {
     fn enter(&mut self) -> io::Result<()> {
         let mut modes = self.before.clone();
         modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        // A command may have the terminal, which is raw then.
+        modes.output_modes |= OutputModes::OPOST | OutputModes::ONLCR;
         modes.special_codes[SpecialCodeIndex::VMIN] = 1;
         modes.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(&self.screen, OptionalActions::Now, &modes)?;

@@ -105,6 +105,15 @@ pub(super) struct Prompt<'a> {
     note: Option<Line>,
 }
 
+/// A question that ends with an open note is typed at, however long the last key is ago.
+impl Drop for Prompt<'_> {
+    fn drop(&mut self) {
+        if self.note.is_some() {
+            self.press(AnswerKey::Text);
+        }
+    }
+}
+
 impl<'a> Prompt<'a> {
     pub(super) fn new(sitting: &'a mut Sitting, approval: &Approval, replies: &'a [Reply]) -> Self {
         let (text, letters) = (approval.question(), letters(replies));

@@ -12,11 +12,11 @@ use crate::{
     signals::{Caught, ENDING},
 };
 
-/// Longest time for which typing behind a deny is kept from the program that reads the terminal
+/// Longest time for which typing behind an answer is kept from the program that reads the terminal
 /// next.
-const BEHIND_DENY_MS: u64 = 30_000;
+const BEHIND_ANSWER_MS: u64 = 30_000;
 
-/// The hint for typing behind a deny.
+/// The hint for typing behind an answer.
 const IGNORED: &str = "Ignored: pause a moment before you type on\n";
 
 /// The hint for typing while no question is open.
@@ -58,11 +58,12 @@ impl Sitting {
         Ok(())
     }
 
-    /// Keeps the rest of a note, of which one letter has denied, from whoever reads the terminal
-    /// next: a shell would run it. Ends when nothing was typed for a while.
-    pub(super) async fn leave(mut self) -> io::Result<()> {
+    /// Keeps the rest of a note, of which one letter has denied or which came too late, from the
+    /// program that reads the terminal next: a shell would run it. Ends when nothing was typed for
+    /// a while; true if we were asked to end.
+    pub(super) async fn leave(mut self) -> io::Result<bool> {
         self.show("");
-        let end_ms = self.now_ms() + BEHIND_DENY_MS;
+        let end_ms = self.now_ms() + BEHIND_ANSWER_MS;
         let mut signals = Caught::new(&ENDING);
         let mut is_said = false;
         while !self.is_ready() && self.now_ms() < end_ms {
@@ -72,10 +73,10 @@ impl Sitting {
                 () = until(due) => continue,
                 _ = signals.next() => None,
             };
-            let Some(bytes) = bytes else { break };
+            let Some(bytes) = bytes else { return Ok(true) };
             self.ignore(&bytes, IGNORED, &mut is_said)?;
         }
-        Ok(())
+        Ok(false)
     }
 
     fn ignore(&mut self, bytes: &[u8], words: &str, is_said: &mut bool) -> io::Result<()> {

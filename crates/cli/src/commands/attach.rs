@@ -12,6 +12,7 @@ use legwork::{Caller, Change, ErrorKind, Observer, ToolError, output::Screen};
 use super::{copy::Copier, run::code_of_task};
 use crate::{
     arguments::AttachOptions,
+    asking,
     platform::{Signal, window_changes},
     render::{complain, complain_of, say},
     signals::Caught,
@@ -93,13 +94,15 @@ pub(super) async fn take_part(
     caller: &Caller,
     can_leave: bool,
 ) -> Result<Left, ToolError> {
+    let mut signals = Caught::new(&[Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT]);
+    // A question has the terminal to itself, also one about a program that the command executes.
+    asking::no_question().await;
     let Ok(_raw) = Raw::enter() else {
         let problem = "this terminal cannot be set to raw mode";
         return Err(ToolError::new(ErrorKind::ToolExecutionFailed, problem));
     };
     let mut keys = Typed::keyboard().unwrap_or_else(|_| Typed::listen());
     let mut resized = window_changes().ok();
-    let mut signals = Caught::new(&[Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT]);
     if let Some(size) = terminal::size() {
         observer.controls(caller).await?.resize(size).await;
     }
@@ -121,13 +124,9 @@ pub(super) async fn take_part(
             }
         };
         tokio::select! {
-            change = observer.changed(copier.stdout.written, 0) => {
-                let output = observer.output().await?;
-                let failed = !copier.copy(&output).await.is_empty();
-                if failed || change == Change::Ended {
-                    return Ok(if failed { Left::Detached } else { Left::Ended });
-                }
-            }
+            biased;
+            () = asking::takes_terminal() => asking::no_question().await,
+            number = signals.next() => return Ok(Left::Signal(u8::try_from(number).unwrap_or(0))),
             typed = keys.next() => {
                 if can_leave && typed.contains(&DETACH) {
                     return Ok(Left::Detached);
@@ -139,7 +138,13 @@ pub(super) async fn take_part(
                     observer.controls(caller).await?.resize(size).await;
                 }
             }
-            number = signals.next() => return Ok(Left::Signal(u8::try_from(number).unwrap_or(0))),
+            change = observer.changed(copier.stdout.written, 0) => {
+                let output = observer.output().await?;
+                let failed = !copier.copy(&output).await.is_empty();
+                if failed || change == Change::Ended {
+                    return Ok(if failed { Left::Detached } else { Left::Ended });
+                }
+            }
         }
     }
 }

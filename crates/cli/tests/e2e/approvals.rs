@@ -1,6 +1,6 @@
 //! Approvals: asked by one process, answered by another, by a person at a terminal, or by nobody.
 
-use std::{fs, process::Stdio, thread};
+use std::{fs, os::unix::fs::PermissionsExt, process::Stdio, thread, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -388,6 +388,118 @@ fn a_note_typed_behind_a_deny_does_not_reach_the_shell() {
         assert!(!is_ignored || !screen.contains("pwned"), "{screen}");
         is_ignored
     });
+}
+
+/// A shell command at a terminal, behind the question whether it may run.
+fn shell_asked(scratch: &Scratch, outer: &Scratch, script: &str, then: &str) -> String {
+    let (program, state) = (program(), scratch.state.path().display());
+    let command = format!("{program} sh --state {state} --mode strict '{script}'{then}");
+    let task = outer.promote(&command, &json!({ "tty": true }));
+    outer.screen_with(&task, "[N] deny, with a note");
+    task
+}
+
+fn answer_elsewhere(scratch: &Scratch, verb: &str) {
+    let id = open_questions(scratch)[0]["approval_id"].as_str().unwrap().to_owned();
+    assert!(scratch.legwork(verb).arg(id).output().unwrap().status.success());
+}
+
+#[test]
+fn an_open_note_counts_as_typing_however_long_its_last_key_is_ago() {
+    at_a_stretch("the note is taken", || {
+        let (scratch, outer) = (Scratch::new(), Scratch::new());
+        let task = shell_asked(&scratch, &outer, "touch x", "; echo back with $?; exec cat");
+        outer.send(&task, &json!({ "input": "N" }));
+        outer.screen_with(&task, "Deny, because");
+        // Longer than the pause that ends what is typed.
+        thread::sleep(Duration::from_millis(1200));
+        answer_elsewhere(&scratch, "deny");
+        outer.screen_with(&task, "it was refused");
+        outer.send(&task, &json!({ "input": "touch pwned\r", "wait_ms": 0 }));
+        outer.screen_with(&task, "back with 126");
+        outer.send(&task, &json!({ "input": "the end\r" }));
+        let screen = outer.screen_with(&task, "the end");
+        outer.send(&task, &json!({ "eof": true }));
+        outer.wait(&task, &json!({}));
+        let is_ignored = screen.contains("Ignored: pause");
+        assert!(!is_ignored || !screen.contains("pwned"), "{screen}");
+        is_ignored
+    });
+}
+
+#[test]
+fn a_note_does_not_reach_a_command_that_is_allowed_elsewhere() {
+    at_a_stretch("the note is taken", || {
+        let (scratch, outer) = (Scratch::new(), Scratch::new());
+        let script = "touch x; stty -echo; echo ready$((6 * 7)); read line; echo \"<$line>\"";
+        let task = shell_asked(&scratch, &outer, script, "");
+        outer.send(&task, &json!({ "input": "N" }));
+        outer.screen_with(&task, "Deny, because");
+        outer.send(&task, &json!({ "input": "wai", "wait_ms": 0 }));
+        answer_elsewhere(&scratch, "approve");
+        outer.send(&task, &json!({ "input": "t, please\r", "wait_ms": 0 }));
+        let is_ignored = outer.screen_with(&task, "ready42").contains("Ignored: pause");
+        outer.send(&task, &json!({ "input": "hunter2\r", "wait_ms": 0 }));
+        outer.wait(&task, &json!({}));
+        let screen = outer.screen_with(&task, "ready42");
+        assert!(!is_ignored || screen.contains("<hunter2>"), "{screen}");
+        assert!(!is_ignored || screen.matches("hunter2").count() == 1, "no echo: {screen}");
+        is_ignored
+    });
+}
+
+#[test]
+fn ctrl_c_while_a_late_note_is_taken_keeps_an_allowed_command_from_starting() {
+    at_a_stretch("the note is taken", || {
+        let (scratch, outer) = (Scratch::new(), Scratch::new());
+        let task = shell_asked(&scratch, &outer, "touch x; echo began", "");
+        outer.send(&task, &json!({ "input": "N" }));
+        outer.screen_with(&task, "Deny, because");
+        answer_elsewhere(&scratch, "approve");
+        outer.send(&task, &json!({ "input": "wait\r", "wait_ms": 0 }));
+        outer.send(&task, &json!({ "key": "ctrl-c", "wait_ms": 0 }));
+        outer.wait(&task, &json!({}));
+        let screen = outer.screen_with(&task, "Deny, because");
+        let is_cancelled = screen.contains("legwork: cancelled; nothing was run");
+        assert!(!is_cancelled || !screen.contains("\nbegan"), "{screen}");
+        is_cancelled
+    });
+}
+
+#[test]
+fn a_question_about_a_program_is_answered_at_the_terminal_of_the_command() {
+    let (scratch, outer) = (Scratch::new(), Scratch::new());
+    let config = scratch.state.path().join("legwork/config.toml");
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    let rule = "[[rule]]\nid = \"ask-touch\"\ndecision = \"ask\"\nprogram = \"touch\"\n";
+    fs::write(config, rule).unwrap();
+    let script = outer.file("release");
+    let words = "stty -echo; touch made; echo \"gave $?\"; read line; echo \"<$line>\"";
+    fs::write(&script, format!("#!/bin/sh\n{words}\n")).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let (program, state) = (program(), scratch.state.path().display());
+    let command = format!(
+        "XDG_CONFIG_HOME={state} {program} run --state {state} -- ./release; \
+         echo back with $?; stty -a"
+    );
+    for (letter, gave) in [('y', "gave 0"), ('n', "gave 126")] {
+        let task = outer.promote(&command, &json!({ "tty": true }));
+        outer.send(&task, &json!({ "rows": 60, "cols": 100 }));
+        outer.screen_with(&task, "May this program run?");
+        match letter {
+            'n' => drop(outer.send(&task, &json!({ "input": "n", "wait_ms": 0 }))),
+            letter => outer.confirms(&task, letter, "allow once"),
+        }
+        outer.screen_with(&task, gave);
+        // What follows a deny at once may be a note.
+        thread::sleep(Duration::from_millis(1200));
+        outer.send(&task, &json!({ "input": "hunter2\r", "wait_ms": 0 }));
+        let screen = outer.screen_with(&task, "lnext");
+        outer.wait(&task, &json!({}));
+        let screen = format!("{screen}{}", outer.screen_with(&task, "back with 0"));
+        assert!(screen.contains("<hunter2>") && screen.contains(" icanon"), "{screen}");
+    }
+    assert!(fs::exists(outer.file("made")).unwrap());
 }
 
 #[test]

@@ -257,6 +257,11 @@ impl Judge {
             self.take_refusal(&approval).await?;
             return Err(refusal(&approval, "it was refused", answered.note.as_deref()));
         }
+        if let Some(asker) = asker
+            && !asker.lets_go().await
+        {
+            return Err(closed(&approval, explanation));
+        }
         // The answer is good for one of all who wait for it; the others ask again.
         match self.take(&approval, true).await? {
             Some(taken) => Ok((taken, answered.by)),

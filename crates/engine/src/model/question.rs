@@ -195,6 +195,12 @@ pub type AskFuture = Pin<Box<dyn Future<Output = FaceAnswer> + Send>>;
 pub trait Asker: Send + Sync {
     /// Asks, and waits for the answer.
     fn ask(&self, approval: Approval) -> AskFuture;
+
+    /// Resolves when the face has let go of a question that was answered: nothing that was allowed
+    /// starts before. False if the person called it off meanwhile.
+    fn lets_go(&self) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+        Box::pin(std::future::ready(true))
+    }
 }
 
 impl fmt::Debug for dyn Asker {
