@@ -127,7 +127,9 @@ fn leave(taken: Taken) {
         runtime.spawn(async move {
             let Taken { sitting, turn } = taken;
             let is_called_off = sitting.leave().await.unwrap_or(true);
-            leaving.into_iter().for_each(|mut leaving| *leaving = is_called_off);
+            if let Ok(mut leaving) = leaving {
+                *leaving = is_called_off;
+            }
             drop(turn);
         });
     }
