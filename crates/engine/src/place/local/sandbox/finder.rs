@@ -191,7 +191,11 @@ impl Finder {
             poll(&mut asked, Some(&now)).is_ok_and(|ready| ready > 0)
         });
         let begins = self.looks + 1 == LOOKS_WITHOUT;
-        self.found.is_some() && !told && !begins && self.unwatched.len() < COMPARED_QUICKLY
+        self.found.is_some()
+            && !told
+            && !begins
+            && self.unwatched.len() < COMPARED_QUICKLY
+            && self.replaced_tops().next().is_none()
     }
 
     /// Looks at what has changed since the last look. The same is returned where nothing of
@@ -230,6 +234,7 @@ impl Finder {
     /// Reads what has changed; whether anything has, or none if that cannot be told.
     fn look_again(&mut self) -> Option<bool> {
         let mut changes = self.read_changes()?;
+        changes.folders.extend(self.replaced_tops().cloned());
         for path in &self.unwatched {
             let before = self.folders.get(path).map(|folder| folder.state).unwrap_or_default();
             let now = FolderState::of(path);
@@ -267,6 +272,15 @@ impl Finder {
         }
         self.walk(waiting);
         Some(true)
+    }
+
+    /// The tops in whose places other folders are now. No notice says so: the folder above a top is
+    /// not watched, and the watch of the top itself goes where that one goes.
+    fn replaced_tops(&self) -> impl Iterator<Item = &PathBuf> {
+        self.tops.iter().filter(|top| {
+            let known = self.folders.get(*top);
+            known.is_some_and(|folder| folder.state.id != FolderState::of(top).id)
+        })
     }
 
     /// Reads the kernel's notices since the last look; none if there were too many.
@@ -349,11 +363,13 @@ impl Finder {
         {
             self.reads += 1;
         }
+        // Known before it is watched: one that takes its place meanwhile is told from it.
+        let state = FolderState::of(path);
         // Asked for before it is read: what comes meanwhile is told.
         let watch = self.watch(path);
         let mut folder = Folder {
             watch,
-            state: FolderState::of(path),
+            state,
             is_git: false,
             unlisted: false,
             pointer: false,

@@ -86,6 +86,33 @@ fn repositories_are_found_by_whatever_name_and_wherever_they_come_from() {
 }
 
 #[test]
+fn another_folder_in_the_place_of_a_top_is_searched_and_watched() {
+    for lives_on in [true, false] {
+        let scratch = TempDir::new().unwrap();
+        let base = scratch.path().canonicalize().unwrap();
+        let (top, old, new) = (base.join("top"), base.join("old"), base.join("new"));
+        repository(&top.join("a/.git"));
+        fs::create_dir(top.join("sub")).unwrap();
+        repository(&new.join("sub/.git"));
+        fs::write(new.join(".mcp.json"), "{}").unwrap();
+        let mut finder = finder(&top, lives_on);
+        assert_eq!(names(&mut finder, &top), ["a/.git"]);
+        fs::rename(&top, &old).unwrap();
+        fs::rename(&new, &top).unwrap();
+        assert!(!finder.is_quiet());
+        assert_eq!(names(&mut finder, &top), ["sub/.git", ".mcp.json"]);
+        // The one that is elsewhere is of no interest any longer.
+        repository(&old.join("b/.git"));
+        repository(&top.join("c/.git"));
+        assert_eq!(names(&mut finder, &top), ["c/.git", "sub/.git", ".mcp.json"]);
+        fs::rename(&top, &new).unwrap();
+        assert_eq!(names(&mut finder, &top), [""; 0]);
+        fs::rename(&old, &top).unwrap();
+        assert_eq!(names(&mut finder, &top), ["a/.git", "b/.git"]);
+    }
+}
+
+#[test]
 fn what_leads_to_a_repository_and_what_tools_trust_is_found() {
     each(|top, finds| {
         fs::create_dir_all(top.join("p/.vscode")).unwrap();
