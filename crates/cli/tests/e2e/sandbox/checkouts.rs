@@ -501,6 +501,52 @@ fn a_task_that_outlives_its_server_says_that_it_was_not_compared() {
 }
 
 #[test]
+fn another_folder_in_the_place_of_the_workspace_is_guarded_and_told() {
+    let Some(house) = with_checkout().into_iter().find(|house| !house.is_root()) else { return };
+    let mut server = Wire::spawn(house.legwork("mcp", OPERATOR));
+    server.initialize();
+    let mut exec = |cmd: &str| server.tool("ExecCommand", &json!({ "cmd": cmd, "login": false }));
+    exec("true");
+    fs::rename(house.path("workspace"), house.path("old")).unwrap();
+    for folder in ["workspace/proj", "workspace/sub"] {
+        house.folder(folder);
+        git(&house, folder, "init -q -b main .");
+        git(&house, folder, "commit -q --allow-empty -m first");
+    }
+    let text = |folder: &str| plant(&house, &format!("{folder}/.git/hooks"));
+    let text = format!("echo {{}} > sub/.mcp.json; {}; {}", text("proj"), text("sub"));
+    house.script("workspace/script.sh", &text);
+    let told = exec("./script.sh");
+    assert!(told.contains("sub/.mcp.json: it came or was changed"), "{told}");
+    for folder in ["workspace/proj", "workspace/sub"] {
+        assert!(!runs_a_hook(&house, folder), "{folder}: {told}");
+    }
+}
+
+#[test]
+fn another_folder_in_the_place_of_a_linked_worktree_has_its_own_repository() {
+    let Some(house) = House::ordinary() else { return };
+    house.folder("main");
+    git(&house, "main", "init -q -b main .");
+    git(&house, "main", "commit -q --allow-empty -m first");
+    fs::remove_dir_all(house.path("workspace")).unwrap();
+    git(&house, "main", "worktree add -q ../workspace -b other");
+    let mut server = Wire::spawn(house.legwork("mcp", OPERATOR));
+    server.initialize();
+    let mut exec = |cmd: &str| server.tool("ExecCommand", &json!({ "cmd": cmd, "login": false }));
+    let write = format!("echo x > {}", house.name("main/.git/file"));
+    exec(&write);
+    fs::remove_file(house.path("main/.git/file")).expect("a worktree writes into its repository");
+    fs::rename(house.path("workspace"), house.path("old")).unwrap();
+    house.folder("workspace");
+    git(&house, "workspace", "init -q -b main .");
+    house.script("workspace/script.sh", &format!("echo x > .git/file; {write}"));
+    let told = exec("sh script.sh");
+    assert!(house.path("workspace/.git/file").exists(), "{told}");
+    assert!(!house.path("main/.git/file").exists(), "{told}");
+}
+
+#[test]
 fn where_the_search_ends_is_said_by_a_result_and_by_doctor() {
     let Some(house) = House::ordinary() else { return };
     for number in 0..20_100 {

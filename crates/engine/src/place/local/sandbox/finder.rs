@@ -183,6 +183,14 @@ impl Finder {
         }
     }
 
+    /// Finds in other folders from now on.
+    pub(super) fn search(&mut self, tops: Vec<PathBuf>) {
+        if self.tops != tops {
+            self.tops = tops;
+            self.found = None;
+        }
+    }
+
     /// True if a look has next to nothing to do.
     pub(super) fn is_quiet(&self) -> bool {
         let told = self.changes.as_ref().is_some_and(|changes| {

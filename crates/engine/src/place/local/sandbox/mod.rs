@@ -14,6 +14,7 @@ mod recent;
 mod repository;
 mod tamper;
 mod trial;
+mod work_folders;
 
 use std::{
     collections::HashMap,
@@ -36,8 +37,9 @@ use self::{
     held::HeldPrograms,
     places::{Caches, SandboxPlaces, guarded},
     recent::Recent,
-    repository::{Repository, guards_of, has_hooks},
+    repository::{guards_of, has_hooks},
     tamper::{RepositorySurvey, Watched},
+    work_folders::WorkFolders,
 };
 pub(crate) use self::{
     repository::has_repository,
@@ -77,9 +79,8 @@ pub(crate) struct Sandboxing {
     state: PathBuf,
     /// What commands may not execute.
     held: HeldPrograms,
-    /// Those that commands work in.
-    repositories: Vec<Repository>,
-    /// Others that are guarded, and stay so whatever commands put around them.
+    /// Repositories that are guarded, besides those that commands work in, and stay so whatever
+    /// commands put around them.
     guarded: Mutex<Vec<PathBuf>>,
     /// What others run or trust.
     watched: Arc<Watched>,
@@ -87,7 +88,8 @@ pub(crate) struct Sandboxing {
     pub recent: Recent,
     profiles: Mutex<HashMap<Wanted, Arc<Made>>>,
     known: Mutex<HashMap<Wanted, Arc<Sandbox>>>,
-    /// Where a sandboxed command can put a file; found out when somebody first asks.
+    /// Where a sandboxed command can put a file, but for repositories; found out when somebody
+    /// first asks.
     can_be_written: OnceLock<Vec<PathBuf>>,
 }
 
@@ -99,25 +101,16 @@ impl Sandboxing {
         rules: &[ProgramRule],
     ) -> Self {
         let workspace = roots.first().map_or(Path::new("/"), PathBuf::as_path);
-        let repositories: Vec<_> = roots.iter().map(|root| Repository::around(root)).collect();
-        // A repository that a command makes in a folder shadows the one around it.
-        let possible = roots.iter().map(|root| root.join(".git"));
-        let folders = repositories.iter().flat_map(Repository::folders).chain(possible).collect();
         let writable = roots.iter().chain(&settings.writable).map(|path| places::expanded(path));
         let writable: Vec<PathBuf> = writable.collect();
-        let tops =
-            writable.iter().cloned().chain(repositories.iter().flat_map(Repository::folders));
-        let tops: Vec<PathBuf> = tops.filter(|path| path != Path::new("/")).collect();
-        let names = TrustedNames::shipped();
-        let finder = Finder::new(outermost(&tops), state.to_owned(), names);
-        let watched = Watched::new(folders, writable, settings.deciding.clone(), finder);
+        let finder = Finder::new(Vec::new(), state.to_owned(), TrustedNames::shipped());
+        let watched = Watched::new(roots.to_vec(), writable, settings.deciding.clone(), finder);
         Self {
             settings,
             roots: roots.to_vec(),
             workspace: workspace.to_owned(),
             state: state.to_owned(),
             held: HeldPrograms::of(rules),
-            repositories,
             guarded: Mutex::default(),
             watched,
             recent: Recent::new(state, &places::short_name(workspace)),
@@ -167,7 +160,9 @@ impl Sandboxing {
         }
         // What cannot be found in time is not waited for: the look after the command says so.
         let survey = match wanted.level {
-            Level::WorkspaceWrite => self.watched.survey().await.unwrap_or_default(),
+            Level::WorkspaceWrite => {
+                self.watched.survey().await.unwrap_or_else(|| self.watched.unsurveyed())
+            }
             _ => RepositorySurvey::default(),
         };
         let (sandboxing, given) = (self.clone(), survey.clone());
@@ -224,20 +219,23 @@ impl Sandboxing {
     pub(crate) fn can_be_written(&self, path: &Path) -> bool {
         let temporary = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
         let writable = self.can_be_written.get_or_init(|| {
-            let mut all = self.writable(&SandboxPlaces::shipped().caches());
+            let caches = SandboxPlaces::shipped().caches();
+            let mut all = self.writable(&caches, &WorkFolders::default());
             all.extend(temporary);
             all.push(self.state.clone());
             all
         });
-        writable.iter().any(|folder| path.starts_with(folder))
+        let is_in = |folder: &Path| path.starts_with(folder);
+        writable.iter().any(|it| is_in(it))
+            || self.watched.work_folders().repository_folders().any(|it| is_in(&it))
     }
 
     /// What a command may write at the level at which it may write at all.
-    fn writable(&self, caches: &Caches) -> Vec<PathBuf> {
+    fn writable(&self, caches: &Caches, work_folders: &WorkFolders) -> Vec<PathBuf> {
         let mut writable = self.roots.clone();
         writable.extend(self.settings.writable.iter().map(|path| places::expanded(path)));
         writable.extend(caches.writable.iter().cloned());
-        writable.extend(self.repositories.iter().flat_map(Repository::folders));
+        writable.extend(work_folders.repository_folders());
         // Whoever works there works nowhere in particular.
         writable.retain(|path| path != Path::new("/"));
         outermost(&writable)
@@ -251,7 +249,7 @@ impl Sandboxing {
         let (mut tmp, mut variables) = (None, Vec::new());
         if wanted.level == Level::WorkspaceWrite {
             let caches = places.caches();
-            writable = self.writable(&caches);
+            writable = self.writable(&caches, &survey.work_folders);
             variables = caches.variables;
             unwritable.extend(self.guards(&survey, wanted.operator));
             let files = self.watched.guarded().iter().cloned();
@@ -285,11 +283,11 @@ impl Sandboxing {
     /// write. One that came into the files of another is left free: it is what a build, a test or a
     /// download has made there, and has to be removed by the next.
     fn guards(&self, survey: &RepositorySurvey, operator: bool) -> Vec<Guarded> {
-        let RepositorySurvey { found, hooks } = survey;
-        let own = self.repositories.iter().flat_map(|it| it.guards(hooks, operator));
+        let RepositorySurvey { work_folders, found, hooks } = survey;
+        let own = work_folders.repositories.iter().flat_map(|it| it.guards(hooks, operator));
         let mut guarded = self.guarded.lock().unwrap_or_else(PoisonError::into_inner);
-        guarded.retain(|path| path.is_dir());
-        let is_own = |path: &Path| self.repositories.iter().any(|it| it.is_at(path));
+        let is_own = |path: &Path| work_folders.repositories.iter().any(|it| it.is_at(path));
+        guarded.retain(|path| path.is_dir() && !is_own(path));
         for path in found.free_standing().filter(|path| !is_own(path) && has_hooks(path)) {
             if guarded.len() < GUARDED_MAX && !guarded.contains(path) {
                 guarded.push(path.clone());

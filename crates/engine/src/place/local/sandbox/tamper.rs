@@ -28,6 +28,7 @@ use super::{
     news::Before,
     places::SandboxPlaces,
     repository::Hooks,
+    work_folders::WorkFolders,
 };
 use crate::{place::Soon, threads::begin_in_thread};
 
@@ -56,8 +57,10 @@ const LOCAL: [u64; 8] = [
 /// What is looked at, and by how many.
 #[derive(Debug)]
 pub(super) struct Watched {
-    /// Git's folders.
-    folders: Vec<PathBuf>,
+    /// The folders that commands work in.
+    roots: Vec<PathBuf>,
+    /// What followed from them at the last look.
+    work_folders: Mutex<Arc<WorkFolders>>,
     /// Folders that may be written, and files that decide about commands.
     writable: Vec<PathBuf>,
     deciding: Vec<PathBuf>,
@@ -73,8 +76,6 @@ pub(super) struct Watched {
     /// before the next may be theirs.
     left: Mutex<Option<Before>>,
     looks: Arc<Semaphore>,
-    /// Whether all of it is on disks of this machine, once it is known.
-    is_local: OnceLock<bool>,
     /// Whether the next look is not worth a thread.
     at_hand: AtomicBool,
     /// When the last look was begun.
@@ -84,6 +85,7 @@ pub(super) struct Watched {
 /// What the guards of repositories follow from.
 #[derive(Debug, Default, Clone)]
 pub(super) struct RepositorySurvey {
+    pub work_folders: Arc<WorkFolders>,
     pub found: Arc<Found>,
     /// Where hooks are that configurations name.
     pub hooks: Hooks,
@@ -92,7 +94,9 @@ pub(super) struct RepositorySurvey {
 impl RepositorySurvey {
     /// Whether the same guards follow from both.
     pub(super) fn guards_as(&self, other: &Self) -> bool {
-        self.found.repositories == other.found.repositories && self.hooks == other.hooks
+        self.work_folders.repositories == other.work_folders.repositories
+            && self.found.repositories == other.found.repositories
+            && self.hooks == other.hooks
     }
 }
 
@@ -106,16 +110,16 @@ pub(crate) struct LocalTamperCheck {
 
 impl Watched {
     pub(super) fn new(
-        mut folders: Vec<PathBuf>,
+        roots: Vec<PathBuf>,
         writable: Vec<PathBuf>,
         deciding: Vec<PathBuf>,
-        finder: Finder,
+        mut finder: Finder,
     ) -> Arc<Self> {
-        // A repository is named several times where it is in no other folder than its own.
-        folders.sort_unstable();
-        folders.dedup();
+        let work_folders = WorkFolders::of(&roots);
+        finder.search(work_folders.tops(&writable));
         Arc::new(Self {
-            folders,
+            roots,
+            work_folders: Mutex::new(Arc::new(work_folders)),
             writable,
             deciding,
             guarded: OnceLock::new(),
@@ -124,7 +128,6 @@ impl Watched {
             said_beyond: Mutex::default(),
             left: Mutex::default(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
-            is_local: OnceLock::new(),
             at_hand: AtomicBool::new(false),
             begun: Mutex::new(Instant::now()),
         })
@@ -139,18 +142,36 @@ impl Watched {
 
     /// What is in the folders that may be written, as it is now.
     fn found(&self) -> Arc<Found> {
-        self.finder.lock().unwrap_or_else(PoisonError::into_inner).look()
+        let mut finder = self.finder.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.work_folders().is_of(&self.roots) {
+            let work_folders = WorkFolders::of(&self.roots);
+            finder.search(work_folders.tops(&self.writable));
+            *self.work_folders.lock().unwrap_or_else(PoisonError::into_inner) =
+                Arc::new(work_folders);
+        }
+        finder.look()
+    }
+
+    /// What followed from the folders that commands work in at the last look.
+    pub(super) fn work_folders(&self) -> Arc<WorkFolders> {
+        self.work_folders.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What stands for a survey that took too long.
+    pub(super) fn unsurveyed(&self) -> RepositorySurvey {
+        RepositorySurvey { work_folders: self.work_folders(), ..RepositorySurvey::default() }
     }
 
     /// The same, and the folders of hooks that configurations name.
     fn surveyed(&self) -> RepositorySurvey {
         let found = self.found();
+        let work_folders = self.work_folders();
         let mut reader = self.reader();
         reader.begin(&found.pointers);
-        let all = self.folders.iter().chain(&found.repositories);
+        let all = work_folders.folders.iter().chain(&found.repositories);
         let mut hooks_of = |folder: &PathBuf| reader.hooks_to_guard(folder, &self.writable);
         let hooks = all.map(|folder| (folder.clone(), hooks_of(folder))).collect();
-        RepositorySurvey { found, hooks }
+        RepositorySurvey { work_folders, found, hooks }
     }
 
     /// The same, in a thread if it may take its time; none if it takes too long.
@@ -225,11 +246,13 @@ impl Watched {
     /// Whether nothing has to be read that was read before.
     fn is_quiet(&self) -> bool {
         self.finder.try_lock().is_ok_and(|finder| finder.is_quiet())
+            && self.work_folders().is_of(&self.roots)
     }
 
     fn is_local(&self) -> bool {
-        let all = || self.folders.iter().chain(&self.writable).all(|path| is_on_this_machine(path));
-        *self.is_local.get_or_init(all)
+        let work_folders = self.work_folders();
+        let mut all = work_folders.folders.iter().chain(&self.writable);
+        *work_folders.is_local.get_or_init(|| all.all(|path| is_on_this_machine(path)))
     }
 
     fn last_begun(&self) -> Instant {
@@ -268,7 +291,8 @@ impl LocalTamperCheck {
 
 impl Watched {
     fn now(&self) -> Before {
-        Before::of(&self.folders, &self.found(), self.guarded(), &mut self.reader())
+        let found = self.found();
+        Before::of(&self.work_folders().folders, &found, self.guarded(), &mut self.reader())
     }
 
     fn reader(&self) -> MutexGuard<'_, ConfigReader> {
@@ -302,7 +326,8 @@ impl Watched {
     }
 
     fn unknown(&self) -> String {
-        let folder = self.folders.first().map(|folder| folder.display().to_string());
+        let work_folders = self.work_folders();
+        let folder = work_folders.folders.first().map(|folder| folder.display().to_string());
         let folder = folder.unwrap_or_default();
         format!("{folder}: it could not be read in time; the command may have set what git runs")
     }
@@ -315,21 +340,52 @@ mod tests {
     use super::*;
     use crate::model::trusted::TrustedNames;
 
-    fn watched(folder: PathBuf) -> Arc<Watched> {
+    fn watched(workspace: PathBuf) -> Arc<Watched> {
         let finder = Finder::new(Vec::new(), PathBuf::new(), TrustedNames::shipped());
-        Watched::new(vec![folder], Vec::new(), Vec::new(), finder)
+        Watched::new(vec![workspace], Vec::new(), Vec::new(), finder)
     }
 
     #[tokio::test]
     async fn another_value_of_a_known_key_is_news() {
         let scratch = tempfile::tempdir().unwrap();
-        let config = scratch.path().join("config");
+        let config = scratch.path().join(".git/config");
+        fs::create_dir(scratch.path().join(".git")).unwrap();
         fs::write(&config, "[core]\npager = less\n").unwrap();
         let watched = watched(scratch.path().to_owned());
         assert_eq!(watched.check().await.warnings(false).await, [""; 0]);
         let check = watched.check().await;
         fs::write(&config, "[core]\npager = other\n").unwrap();
         assert_eq!(check.warnings(false).await.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn another_folder_in_the_place_of_the_workspace_has_its_own_repository() {
+        let scratch = tempfile::tempdir().unwrap();
+        let base = scratch.path().canonicalize().unwrap();
+        let (main, tree) = (base.join("main/.git"), base.join("tree"));
+        let own = main.join("worktrees/tree");
+        for folder in [&own, &main.join("objects"), &tree, &base.join("new/.git/objects")] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        for git in [&main, &base.join("new/.git")] {
+            fs::write(git.join("HEAD"), "ref: refs/heads/main\n").unwrap();
+        }
+        fs::write(own.join("commondir"), "../..\n").unwrap();
+        fs::write(own.join("gitdir"), format!("{}\n", tree.join(".git").display())).unwrap();
+        fs::write(tree.join(".git"), format!("gitdir: {}\n", own.display())).unwrap();
+        let watched = watched(tree.clone());
+        let before = watched.survey().await.unwrap();
+        let folders = |survey: &RepositorySurvey| -> Vec<PathBuf> {
+            survey.work_folders.repository_folders().collect()
+        };
+        assert_eq!(folders(&before), [own, main]);
+        fs::rename(&tree, base.join("old")).unwrap();
+        fs::rename(base.join("new"), &tree).unwrap();
+        assert!(!watched.is_quiet());
+        let now = watched.survey().await.unwrap();
+        assert_eq!(folders(&now), [tree.join(".git"), tree.join(".git")]);
+        assert_eq!(now.found.repositories, [tree.join(".git")]);
+        assert!(!now.guards_as(&before));
     }
 
     #[tokio::test]
@@ -351,7 +407,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn looks_that_are_stuck_are_not_waited_for_and_at_most_a_few() {
-        let watched = watched(PathBuf::from("/nowhere/.git"));
+        let watched = watched(PathBuf::from("/nowhere"));
         let (sender, never) = mpsc::channel::<()>();
         let never = Arc::new(Mutex::new(never));
         for _ in 0..10 {
