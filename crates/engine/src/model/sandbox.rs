@@ -157,6 +157,9 @@ pub struct SandboxReport {
     /// an answer of a person, or `trial`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub granted_by: Option<String>,
+    /// Folders besides the workspace that it could write because they are configured.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub other_folders: Vec<String>,
 }
 
 /// How a rule that denies a program, or asks about one, is held.
@@ -230,6 +233,7 @@ impl Default for SandboxReport {
             enforced: Vec::new(),
             missing: Vec::new(),
             granted_by: None,
+            other_folders: Vec::new(),
         }
     }
 }
@@ -279,6 +283,7 @@ impl SandboxReport {
             enforced: enforcement.enforced.iter().map(|layer| layer.as_str().to_owned()).collect(),
             missing: enforcement.missing.iter().map(name).collect(),
             granted_by: None,
+            other_folders: Vec::new(),
         }
     }
 }

@@ -156,8 +156,9 @@ pub(crate) enum TamperCheck {
     Local(LocalTamperCheck),
     /// Elsewhere: the warnings, once they are asked for.
     Far(Soon<'static, Vec<String>>),
-    /// By an engine that has ended, and took along what it saw of this workspace.
-    Missed(PathBuf),
+    /// By an engine that has ended, and took along what it saw of this workspace and of the other
+    /// folders that commands may write.
+    Missed(PathBuf, Vec<String>),
 }
 
 /// The warning of a task that cannot be compared with how things were before it.
@@ -170,9 +171,9 @@ impl TamperCheck {
         match self {
             Self::Local(check) => check.warnings(leaves).await,
             Self::Far(warnings) => warnings.await,
-            Self::Missed(workspace) => {
-                let has_one = in_thread(move || has_repository(&workspace)).await.unwrap_or(true);
-                has_one.then(|| MISSED.to_owned()).into_iter().collect()
+            Self::Missed(workspace, others) => {
+                let has_one = in_thread(move || has_repository(&workspace, &others)).await;
+                has_one.unwrap_or(true).then(|| MISSED.to_owned()).into_iter().collect()
             }
         }
     }

@@ -248,7 +248,8 @@ impl Tasks {
     pub(super) fn missed_check(task: &Task) -> Option<TamperCheck> {
         let is_trial = task.sandbox.granted_by.as_deref() == Some(TRIAL);
         let is_checked = task.sandbox.level == Level::WorkspaceWrite && !is_trial;
-        is_checked.then(|| TamperCheck::Missed(PathBuf::from(&task.workspace)))
+        let others = &task.sandbox.other_folders;
+        is_checked.then(|| TamperCheck::Missed(PathBuf::from(&task.workspace), others.clone()))
     }
 
     /// The same by the engine that had it started, which adds what only that one knows.

@@ -501,6 +501,29 @@ fn a_task_that_outlives_its_server_says_that_it_was_not_compared() {
 }
 
 #[test]
+fn a_task_that_outlives_its_server_is_not_compared_in_another_writable_folder_either() {
+    let Some(house) = House::ordinary() else { return };
+    house.folder("elsewhere");
+    house.folder("home/.config/legwork");
+    let roots = format!("roots = [\"{}\"]\n", house.name("elsewhere"));
+    house.file("home/.config/legwork/config.toml", &roots);
+    let text = "until [ -e go ]; do sleep 0.02; done; git init -q ../elsewhere/x";
+    house.script("workspace/script.sh", text);
+    let mut server = Wire::spawn(house.legwork("mcp", OPERATOR));
+    server.initialize();
+    let input = json!({ "cmd": "sh script.sh", "login": false, "yield_time_ms": 100 });
+    let begun = server.tool("ExecCommand", &input);
+    let id = begun.split("Task: ").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
+    signal(server.child.id(), Signal::KILL);
+    server.child.wait().unwrap();
+    house.file("workspace/go", "");
+    let news = "did not compare what this task changed in repositories";
+    let shown = || Some(house.verb_of(&["show", id])).filter(|it| it.contains("Exit status:"));
+    let shown = eventually("the end of the task", shown);
+    assert!(shown.contains(news), "{shown}");
+}
+
+#[test]
 fn another_folder_in_the_place_of_the_workspace_is_guarded_and_told() {
     let Some(house) = with_checkout().into_iter().find(|house| !house.is_root()) else { return };
     let mut server = Wire::spawn(house.legwork("mcp", OPERATOR));

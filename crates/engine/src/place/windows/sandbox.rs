@@ -31,7 +31,7 @@ impl LocalTamperCheck {
 }
 
 /// Whether a workspace is in a repository, or has one: nothing is compared there.
-pub(crate) fn has_repository(_workspace: &Path) -> bool {
+pub(crate) fn has_repository(_workspace: &Path, _others: &[String]) -> bool {
     false
 }
 

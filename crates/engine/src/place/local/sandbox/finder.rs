@@ -34,7 +34,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::repository::is_pointer;
+use super::repository::{is_git_folder, is_pointer};
 use crate::model::trusted::TrustedNames;
 
 /// Most folders that are known.
@@ -383,8 +383,7 @@ impl Finder {
             pointer: false,
             trusted: Vec::new(),
         };
-        let (mut head, mut objects, mut common) = (false, false, false);
-        let mut inside = Vec::new();
+        let (mut inside, mut of_git) = (Vec::new(), Vec::new());
         let takes_all = self.names.has_all_of(path);
         let entries = fs::read_dir(path);
         let unread = entries.is_err();
@@ -392,20 +391,18 @@ impl Finder {
         for entry in entries.into_iter().flatten().filter_map(Result::ok) {
             let (name, kind) = (entry.file_name(), entry.file_type());
             let is_folder = kind.as_ref().is_ok_and(fs::FileType::is_dir);
-            head |= name == "HEAD";
-            objects |= name == "objects";
+            of_git.extend(OF_GIT.iter().filter(|known| name == **known));
             if is_folder {
                 inside.push(name);
                 continue;
             }
-            common |= name == "commondir";
             folder.pointer |= name == ".git";
             let is_strange = kind.is_ok_and(|kind| kind.is_socket() || kind.is_fifo());
             if !is_strange && (takes_all || self.names.has(path, &name)) {
                 folder.trusted.push(name);
             }
         }
-        folder.is_git = head && (objects || common);
+        folder.is_git = is_git_folder(|name| of_git.contains(&name));
         if folder.is_git && is_in_git(path) {
             inside.retain(|name| !INSIDE.iter().any(|large| name == *large));
         }

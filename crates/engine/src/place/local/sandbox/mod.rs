@@ -179,7 +179,11 @@ impl Sandboxing {
 
     /// Remembers what this machine makes of it.
     pub(crate) fn learn(&self, wanted: Wanted, enforcement: Enforcement) -> Arc<Sandbox> {
-        let report = Arc::new(SandboxReport::new(wanted, &enforcement));
+        let mut report = SandboxReport::new(wanted, &enforcement);
+        if wanted.level == Level::WorkspaceWrite {
+            report.other_folders = self.watched.other_folders();
+        }
+        let report = Arc::new(report);
         let profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
         // Without a view of its own a command has everybody's `/tmp`.
         let is_own = enforcement.enforced.contains(&SandboxLayer::MountNamespace);

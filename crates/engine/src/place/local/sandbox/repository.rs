@@ -115,15 +115,18 @@ impl Repository {
 /// Most folders that are looked through for a repository.
 const FOLDERS_MAX: usize = 20_000;
 
-/// Whether a workspace is in a repository, or has one. What cannot be looked through may have one.
-pub(crate) fn has_repository(workspace: &Path) -> bool {
-    let is_bare = |folder: &Path| ["HEAD", "objects"].iter().all(|it| folder.join(it).exists());
-    let mut folders = vec![workspace.to_owned()];
+/// Whether a workspace is in a repository, or has one, or another of these folders has one. What
+/// cannot be looked through may have one.
+pub(crate) fn has_repository(workspace: &Path, others: &[String]) -> bool {
+    // Configured folders need not be there. One whose name was no text is not known any more.
+    let is_there = |path: &&Path| path.exists() || path.to_string_lossy().contains('\u{fffd}');
+    let others = others.iter().map(Path::new).filter(is_there);
+    let mut folders: Vec<PathBuf> = others.chain([workspace]).map(Path::to_owned).collect();
     let mut looked = 0;
     while let Some(folder) = folders.pop() {
         looked += 1;
         let Ok(entries) = fs::read_dir(&folder) else { return true };
-        if looked > FOLDERS_MAX || is_bare(&folder) {
+        if looked > FOLDERS_MAX || is_git_folder(has_entry(&folder)) {
             return true;
         }
         for entry in entries.flatten() {
@@ -138,6 +141,16 @@ pub(crate) fn has_repository(workspace: &Path) -> bool {
     let ceilings = git_ceilings();
     let is_open = |folder: &&Path| !ceilings.iter().any(|it| it == folder);
     workspace.ancestors().take_while(is_open).any(|folder| folder.join(".git").exists())
+}
+
+/// Whether git takes a folder with such entries for a repository, or for that of a working tree.
+pub(super) fn is_git_folder(has: impl Fn(&'static str) -> bool) -> bool {
+    has("HEAD") && ["objects", "commondir"].into_iter().any(has)
+}
+
+/// Whether a folder has an entry of a name: git also takes a link that leads nowhere for `HEAD`.
+fn has_entry(folder: &Path) -> impl Fn(&'static str) -> bool {
+    move |name| fs::symlink_metadata(folder.join(name)).is_ok()
 }
 
 /// The folders from which on git looks for no repository.
@@ -178,9 +191,7 @@ pub(super) fn target_of(pointer: &Path) -> PathBuf {
 
 /// Whether a file or link `.git` leads to a folder that git takes for a repository.
 pub(super) fn is_pointer(file: &Path) -> bool {
-    let folder = target_of(file);
-    folder.join("HEAD").exists()
-        && ["objects", "commondir"].iter().any(|name| folder.join(name).exists())
+    is_git_folder(has_entry(&target_of(file)))
 }
 
 /// The folder from which a folder of git's takes hooks and configuration, if that is another one.
@@ -200,6 +211,8 @@ fn is_repository(folder: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -229,11 +242,17 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let workspace = scratch.path().join("ws");
         fs::create_dir_all(workspace.join("a/b")).unwrap();
-        assert!(!has_repository(&workspace));
-        for one in ["ws/a/b/.git", "ws/a/bare.git/objects", ".git"] {
+        fs::create_dir(scratch.path().join("root")).unwrap();
+        let others = ["root", "absent"].map(|it| scratch.path().join(it).display().to_string());
+        let has_one = || has_repository(&workspace, &others);
+        assert!(has_repository(&workspace, &["/x\u{fffd}".to_owned()]));
+        assert!(!has_one());
+        let bare = ["ws/a/bare.git/objects", "ws/a/bare.git/commondir"];
+        for one in ["ws/a/b/.git", ".git", "root/x/.git"].into_iter().chain(bare) {
             fs::create_dir_all(scratch.path().join(one)).unwrap();
-            fs::write(workspace.join("a/bare.git/HEAD"), "").ok();
-            assert!(has_repository(&workspace), "{one}");
+            // Git takes this for a branch without commits.
+            symlink("refs/heads/main", workspace.join("a/bare.git/HEAD")).ok();
+            assert!(has_one(), "{one}");
             fs::remove_dir_all(scratch.path().join(one)).unwrap();
         }
     }

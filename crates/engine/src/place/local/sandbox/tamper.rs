@@ -157,6 +157,12 @@ impl Watched {
         self.work_folders.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The folders that may be written and are searched, besides the workspace.
+    pub(super) fn other_folders(&self) -> Vec<String> {
+        let others = self.writable.iter().filter(|path| Some(*path) != self.roots.first());
+        others.map(|path| path.to_string_lossy().into_owned()).collect()
+    }
+
     /// What stands for a survey that took too long.
     pub(super) fn unsurveyed(&self) -> RepositorySurvey {
         RepositorySurvey { work_folders: self.work_folders(), ..RepositorySurvey::default() }
