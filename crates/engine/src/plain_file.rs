@@ -33,10 +33,10 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     read(path, NO_WAIT)
 }
 
-/// The same of a file that may have bytes which are no text: those are replaced.
+/// The same of a file that need not be text.
 #[cfg(target_os = "linux")]
-pub(crate) fn read_lossily(path: &Path) -> io::Result<String> {
-    read_bytes(path, NO_WAIT).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+pub(crate) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    read_with(path, NO_WAIT)
 }
 
 /// The same, of the file itself: a link is not followed.
@@ -45,11 +45,11 @@ pub(crate) fn read_text_itself(path: &Path) -> io::Result<String> {
 }
 
 fn read(path: &Path, flags: i32) -> io::Result<String> {
-    let text = String::from_utf8(read_bytes(path, flags)?);
+    let text = String::from_utf8(read_with(path, flags)?);
     text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-fn read_bytes(path: &Path, flags: i32) -> io::Result<Vec<u8>> {
+fn read_with(path: &Path, flags: i32) -> io::Result<Vec<u8>> {
     let file = open_with(path, flags)?;
     let length = file.metadata()?.len();
     if length > BYTES_MAX {

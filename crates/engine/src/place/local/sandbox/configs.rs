@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    ffi::{OsStr, OsString},
     io, mem,
     path::{Path, PathBuf},
     sync::Arc,
@@ -13,7 +14,7 @@ use super::{
     places::{everywhere, expanded},
     repository::{common_of, target_of},
 };
-use crate::plain_file::read_lossily;
+use crate::plain_file::read_bytes;
 
 /// Most files that are read of one configuration, with those that it includes.
 const FILES_MAX: usize = 128;
@@ -23,7 +24,7 @@ const USERS: [&str; 4] =
     ["~/.gitconfig", "~/.config/git/config", "$GIT_CONFIG_GLOBAL", "/etc/gitconfig"];
 
 /// Keys and values of what is not known to be harmless.
-type Settings = Arc<[(String, String)]>;
+type Settings = Arc<[(String, OsString)]>;
 
 /// What a configuration says that is not known to be harmless.
 #[derive(Debug, Default)]
@@ -36,17 +37,17 @@ pub(super) struct Configs {
 
 impl Configs {
     /// The values of a key.
-    fn values<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+    fn values<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a OsStr> {
         let all = self.settings.iter().flat_map(|(_, settings)| settings.iter());
-        all.filter(move |(known, _)| known == key).map(|(_, value)| value.as_str())
+        all.filter(move |(known, _)| known == key).map(|(_, value)| value.as_os_str())
     }
 }
 
 /// Reads configurations. A text that the look before this one came across is not parsed again.
 #[derive(Debug, Default)]
 pub(super) struct ConfigReader {
-    known: HashMap<String, Settings>,
-    earlier: HashMap<String, Settings>,
+    known: HashMap<Vec<u8>, Settings>,
+    earlier: HashMap<Vec<u8>, Settings>,
     users: Configs,
     /// The folders that hold the files of a repository, by the folder of git's.
     trees: BTreeMap<PathBuf, Vec<PathBuf>>,
@@ -118,7 +119,7 @@ impl ConfigReader {
         let mut place = 0;
         while let Some(file) = files.get(place).filter(|_| place < FILES_MAX).cloned() {
             place += 1;
-            let settings = match read_lossily(&file) {
+            let settings = match read_bytes(&file) {
                 Ok(text) => self.parsed(text),
                 Err(error) => {
                     // Git reads what is too long for us.
@@ -140,7 +141,7 @@ impl ConfigReader {
         configs
     }
 
-    fn parsed(&mut self, text: String) -> Settings {
+    fn parsed(&mut self, text: Vec<u8>) -> Settings {
         if let Some(known) = self.known.get(&text) {
             return known.clone();
         }

@@ -4,7 +4,14 @@
 //! Git has hundreds, and gets new ones. So those are listed that are known to be harmless, and all
 //! others are told.
 
-use std::{iter::Peekable, str::Chars};
+use std::{
+    ffi::{OsStr, OsString},
+    iter::{Copied, Peekable},
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    slice::Iter,
+};
+
+use super::places::shown;
 
 /// Settings that are harmless with any value. A `*` stands for anything, also for nothing.
 const HARMLESS: [&str; 248] = [
@@ -266,7 +273,8 @@ const ADDRESSES: [&str; 2] = ["remote.*.url", "submodule.*.url"];
 const REMOTES: [&str; 3] = ["branch.*.remote", "branch.*.pushremote", "remote.pushdefault"];
 
 /// True if git neither runs a program nor reads another file by this setting.
-pub(super) fn is_harmless(key: &str, value: &str) -> bool {
+pub(super) fn is_harmless(key: &str, value: &OsStr) -> bool {
+    let value = value.to_string_lossy();
     // An update of a submodule may be a command, and so may others be.
     if value.starts_with(['!', '|']) {
         return false;
@@ -282,7 +290,8 @@ pub(super) fn is_harmless(key: &str, value: &str) -> bool {
 }
 
 /// The danger of a setting that is not harmless.
-pub(super) fn effect(key: &str, value: &str) -> &'static str {
+pub(super) fn effect(key: &str, value: &OsStr) -> &'static str {
+    let value = value.to_string_lossy();
     let is_plain = !value.contains("::") && !value.starts_with('-');
     if matches("remote.*.pushurl", key) && is_plain {
         "by which git sends data to another address"
@@ -305,28 +314,35 @@ fn matches(pattern: &str, key: &str) -> bool {
     }
 }
 
-/// The settings in a configuration, with their values, as git reads them. What git would not take
-/// for one is left out: it may be a part of a secret, in a file that is no configuration.
-pub(super) fn settings(config: &str) -> Vec<(String, String)> {
-    let config = config.trim_start_matches('\u{feff}').replace("\r\n", "\n");
-    let mut rest = config.chars().peekable();
-    let (mut section, mut found) = (String::new(), Vec::new());
-    while let Some(character) = rest.next() {
-        match character {
-            '#' | ';' => skip_line(&mut rest),
+/// The settings in a configuration, with their values, as git reads them, which knows bytes only.
+/// What git would not take for one is left out: it may be a part of a secret, in a file that is no
+/// configuration.
+pub(super) fn settings(config: &[u8]) -> Vec<(String, OsString)> {
+    let config = config.strip_prefix(b"\xef\xbb\xbf").unwrap_or(config);
+    let lines: Vec<&[u8]> = config.split(|byte| *byte == b'\n').collect();
+    let lines: Vec<&[u8]> =
+        lines.iter().map(|line| line.strip_suffix(b"\r").unwrap_or(line)).collect();
+    let config = lines.join(&b'\n');
+    let mut rest: Rest<'_> = config.iter().copied().peekable();
+    let (mut section, mut found) = (Vec::new(), Vec::new());
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'#' | b';' => skip_line(&mut rest),
             // A key may stand in the line of its section's name.
-            '[' => section = section_of(&mut rest),
-            _ if character.is_whitespace() => {}
+            b'[' => section = section_of(&mut rest),
+            _ if is_blank(byte) => {}
             _ => {
-                let mut key = String::from(character);
-                while let Some(more) = rest.next_if(|it| it.is_alphanumeric() || *it == '-') {
+                let mut key = vec![byte];
+                while let Some(more) = rest.next_if(|it| it.is_ascii_alphanumeric() || *it == b'-')
+                {
                     key.push(more);
                 }
-                while rest.next_if(|it| *it != '\n' && it.is_whitespace()).is_some() {}
-                let has_value = rest.next_if_eq(&'=').is_some();
+                while rest.next_if(|it| *it != b'\n' && is_blank(*it)).is_some() {}
+                let has_value = rest.next_if_eq(&b'=').is_some();
                 let value = if has_value { value_of(&mut rest) } else { "true".into() };
-                if !section.is_empty() && key.starts_with(|it: char| it.is_ascii_alphabetic()) {
-                    found.push((format!("{section}.{}", key.to_lowercase()), value));
+                if !section.is_empty() && byte.is_ascii_alphabetic() {
+                    let name = [&*section, b".", &key.to_ascii_lowercase()].concat();
+                    found.push((shown(OsStr::from_bytes(&name)), value));
                 }
             }
         }
@@ -335,27 +351,32 @@ pub(super) fn settings(config: &str) -> Vec<(String, String)> {
 }
 
 /// The rest of a configuration.
-type Rest<'a> = Peekable<Chars<'a>>;
+type Rest<'a> = Peekable<Copied<Iter<'a, u8>>>;
+
+/// What git takes for a blank.
+fn is_blank(byte: u8) -> bool {
+    [b' ', b'\t', b'\r', b'\n'].contains(&byte)
+}
 
 fn skip_line(rest: &mut Rest<'_>) {
-    while rest.next_if(|it| *it != '\n').is_some() {}
+    while rest.next_if(|it| *it != b'\n').is_some() {}
 }
 
 /// The section whose name begins here; git takes the part in quotes as it is written.
-fn section_of(rest: &mut Rest<'_>) -> String {
-    let mut name = String::new();
-    while let Some(character) = rest.next_if(|it| *it != '\n') {
-        match character {
-            ']' => break,
-            '"' => {
-                while let Some(part) = rest.next_if(|it| !['"', '\n'].contains(it)) {
-                    let escaped = if part == '\\' { rest.next() } else { None };
+fn section_of(rest: &mut Rest<'_>) -> Vec<u8> {
+    let mut name = Vec::new();
+    while let Some(byte) = rest.next_if(|it| *it != b'\n') {
+        match byte {
+            b']' => break,
+            b'"' => {
+                while let Some(part) = rest.next_if(|it| ![b'"', b'\n'].contains(it)) {
+                    let escaped = if part == b'\\' { rest.next() } else { None };
                     name.push(escaped.unwrap_or(part));
                 }
-                rest.next_if_eq(&'"');
+                rest.next_if_eq(&b'"');
             }
-            _ if character.is_whitespace() => name.push('.'),
-            _ => name.extend(character.to_lowercase()),
+            _ if is_blank(byte) => name.push(b'.'),
+            _ => name.push(byte.to_ascii_lowercase()),
         }
     }
     name
@@ -363,34 +384,36 @@ fn section_of(rest: &mut Rest<'_>) -> String {
 
 /// The value that begins here: without comments, and without quotes, blanks around it and ends of
 /// lines that do not belong to it.
-fn value_of(rest: &mut Rest<'_>) -> String {
-    let (mut value, mut blanks, mut quoted) = (String::new(), String::new(), false);
-    while let Some(character) = rest.next_if(|it| *it != '\n') {
-        if !quoted && character.is_whitespace() {
-            blanks.push(character);
+fn value_of(rest: &mut Rest<'_>) -> OsString {
+    let (mut value, mut blanks, mut quoted) = (Vec::new(), Vec::new(), false);
+    while let Some(byte) = rest.next_if(|it| *it != b'\n') {
+        if !quoted && is_blank(byte) {
+            blanks.push(byte);
             continue;
         }
-        if !quoted && ['#', ';'].contains(&character) {
+        if !quoted && [b'#', b';'].contains(&byte) {
             skip_line(rest);
             break;
         }
         if !value.is_empty() {
-            value.push_str(&blanks);
+            value.extend_from_slice(&blanks);
         }
         blanks.clear();
-        match character {
-            '"' => quoted = !quoted,
-            '\\' => match rest.next() {
-                Some('\n') | None => {}
-                Some('n') => value.push('\n'),
-                Some('t') => value.push('\t'),
-                Some('b') => value.push('\u{8}'),
+        match byte {
+            b'"' => quoted = !quoted,
+            b'\\' => match rest.next() {
+                Some(b'\n') | None => {}
+                Some(b'n') => value.push(b'\n'),
+                Some(b't') => value.push(b'\t'),
+                Some(b'b') => value.push(8),
                 Some(escaped) => value.push(escaped),
             },
-            _ => value.push(character),
+            _ => value.push(byte),
         }
     }
-    value
+    // What comes after it is nothing to git.
+    value.truncate(value.iter().position(|byte| *byte == 0).unwrap_or(value.len()));
+    OsString::from_vec(value)
 }
 
 #[cfg(test)]
@@ -398,7 +421,8 @@ mod tests {
     use super::*;
 
     fn keys(config: &str) -> Vec<String> {
-        let told = settings(config).into_iter().filter(|(key, value)| !is_harmless(key, value));
+        let told =
+            settings(config.as_bytes()).into_iter().filter(|(key, value)| !is_harmless(key, value));
         let mut keys: Vec<_> = told.map(|(key, _)| key).collect();
         keys.sort();
         keys
@@ -450,7 +474,7 @@ mod tests {
 
     #[test]
     fn another_address_is_told_as_one() {
-        let pushes = |value| effect("remote.o.pushurl", value);
+        let pushes = |value| effect("remote.o.pushurl", OsStr::new(value));
         assert!(pushes("https://example.org/x").contains("address"));
         assert!(pushes("ext::sh -c x").contains("programs"));
         assert_eq!(keys("[remote \"o\"]mirror = true\n[extensions]worktreeConfig = true"), [""; 0]);
@@ -488,6 +512,16 @@ mod tests {
     }
 
     #[test]
+    fn values_that_are_no_text_are_read_as_they_are() {
+        let found = settings(b"[core]\nhooksPath = h\xff\n[alias \"\xfe\"]\ncommand = a\0b\n");
+        let value = OsString::from_vec(b"h\xff".to_vec());
+        assert_eq!(
+            found,
+            [("core.hookspath".into(), value), (r"alias.\xfe.command".into(), "a".into())]
+        );
+    }
+
+    #[test]
     fn values_are_read_as_git_reads_them() {
         for (written, read) in [
             ("hk ; mine", "hk"),
@@ -497,10 +531,12 @@ mod tests {
             (r#"a\\b\"c\td"#, "a\\b\"c\td"),
             ("a\\\nb", "ab"),
             ("", ""),
+            ("x\u{a0}", "x\u{a0}"),
+            ("x\u{c}", "x\u{c}"),
         ] {
             let config = format!("[core]\nhooksPath = {written}\nbare = true\n");
-            let named = settings(&config).into_iter().next().unwrap();
-            assert_eq!(named, ("core.hookspath".to_owned(), read.to_owned()), "{written}");
+            let named = settings(config.as_bytes()).into_iter().next().unwrap();
+            assert_eq!(named, ("core.hookspath".to_owned(), read.into()), "{written}");
             let scratch = tempfile::tempdir().unwrap();
             let file = scratch.path().join("config");
             std::fs::write(&file, &config).unwrap();

@@ -16,10 +16,10 @@ use super::{
     configs::{ConfigReader, Configs, is_absent},
     finder::Found,
     git_settings,
-    places::expanded,
+    places::{expanded, shown},
     repository::{Repository, common_of, target_of, without_end},
 };
-use crate::plain_file::read_lossily;
+use crate::plain_file::read_bytes;
 
 /// What a linked worktree says of where the repository is.
 const USUAL_COMMON: &str = "../..";
@@ -53,8 +53,7 @@ impl Before {
     pub(super) fn since(&self, before: &Self) -> Vec<String> {
         let news = self.told.difference(&before.told).map(|(text, _)| text.clone());
         let came = before.absent.iter().filter(|path| fs::symlink_metadata(path).is_ok());
-        let came =
-            came.map(|path| format!("{}: it came, and others run or trust it", path.display()));
+        let came = came.map(|path| format!("{}: it came, and others run or trust it", shown(path)));
         news.chain(came).collect::<BTreeSet<String>>().into_iter().collect()
     }
 }
@@ -81,15 +80,15 @@ fn look(folders: &[PathBuf], found: &Found, reader: &mut ConfigReader) -> Told {
     }
     for hook in hooks.iter().flat_map(|folder| hooks_in(folder)) {
         let text = "a hook came or was changed, which git runs";
-        told.insert((format!("{}: {text}", hook.display()), version_of(&hook)));
+        told.insert((format!("{}: {text}", shown(&hook)), version_of(&hook)));
     }
     for folder in &found.unlisted {
         let text = "it can be entered and not listed, so repositories in it are not found";
-        told.insert((format!("{}: {text}", folder.display()), String::new()));
+        told.insert((format!("{}: {text}", shown(folder)), String::new()));
     }
     for file in &found.trusted {
         let text = "it came or was changed, and tools run what it says";
-        told.insert((format!("{}: {text}", file.display()), version_of(file)));
+        told.insert((format!("{}: {text}", shown(file)), version_of(file)));
     }
     told
 }
@@ -107,7 +106,7 @@ fn look_at_pointer(pointer: &Path, found: &Found, told: &mut Told) -> Vec<PathBu
     // One of a file that names a folder elsewhere is not of interest: the folder is.
     if !leads_to.as_ref().is_ok_and(is_module) {
         let text = "it came or was changed, by which git takes hooks and configuration from";
-        let text = format!("{}: {text} {}", pointer.display(), path.display());
+        let text = format!("{}: {text} {}", shown(pointer), shown(&path));
         told.insert((text, version_of(pointer)));
     }
     leads_to.into_iter().collect()
@@ -117,18 +116,18 @@ fn look_at_pointer(pointer: &Path, found: &Found, told: &mut Told) -> Vec<PathBu
 /// that. A linked working tree of a repository that is looked at anyway is not of interest.
 fn look_at_common(folder: &Path, known: &BTreeSet<PathBuf>, told: &mut Told) -> Option<PathBuf> {
     let file = folder.join("commondir");
-    let text = match read_lossily(&file) {
+    let text = match read_bytes(&file) {
         Err(error) if is_absent(&error) => return None,
-        Err(error) => error.to_string(),
+        Err(error) => error.to_string().into_bytes(),
         Ok(text) => text,
     };
     let common = common_of(folder);
-    let is_tree = without_end(&text) == USUAL_COMMON
+    let is_tree = without_end(&text) == USUAL_COMMON.as_bytes()
         && folder.parent().is_some_and(|it| it.ends_with("worktrees"))
         && common.as_ref().is_some_and(|common| known.contains(common));
     if !is_tree {
         let text_of = "it came, by which git takes hooks and configuration from elsewhere";
-        told.insert((format!("{}: {text_of}", file.display()), text));
+        told.insert((format!("{}: {text_of}", shown(&file)), shown(OsStr::from_bytes(&text))));
     }
     common
 }
@@ -137,14 +136,14 @@ fn look_at_common(folder: &Path, known: &BTreeSet<PathBuf>, told: &mut Told) -> 
 fn tell_settings(configs: &Configs, is_own_tree: impl Fn(&Path) -> bool, told: &mut Told) {
     for (file, why) in &configs.unread {
         let text = "git may run what it says, and it cannot be read here";
-        told.insert((format!("{}: {text}", file.display()), why.clone()));
+        told.insert((format!("{}: {text}", shown(file)), why.clone()));
     }
     for (file, settings) in &configs.settings {
         for (key, value) in settings.iter() {
             if key != "core.worktree" || !is_own_tree(&expanded(Path::new(value))) {
                 let effect = git_settings::effect(key, value);
-                let text = format!("{}: `{key}` was set, {effect}", file.display());
-                told.insert((text, value.clone()));
+                let text = format!("{}: `{key}` was set, {effect}", shown(file));
+                told.insert((text, shown(value)));
             }
         }
     }
@@ -166,7 +165,7 @@ fn version_of(file: &Path) -> String {
     let link = fs::read_link(file).unwrap_or_default();
     let data = fs::metadata(file);
     let version = data.map(|it| (it.dev(), it.ino(), it.len(), it.ctime(), it.ctime_nsec()));
-    format!("{} {version:?}", link.display())
+    format!("{} {version:?}", shown(link))
 }
 
 fn hooks_in(folder: &Path) -> Vec<PathBuf> {
@@ -208,6 +207,23 @@ mod tests {
             let told = now().since(&before);
             assert!(told.len() == 1 && told[0].contains("commondir"), "{other}: {told:?}");
         }
+    }
+
+    #[test]
+    fn hooks_are_told_wherever_they_are_though_a_name_is_no_text() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folders = [scratch.path().to_owned()];
+        let named = |name: &[u8]| scratch.path().join(OsStr::from_bytes(name));
+        fs::create_dir(named(b"h\xff")).unwrap();
+        fs::write(scratch.path().join("config"), b"[include]\npath = \xff\n").unwrap();
+        fs::write(named(b"\xff"), b"[core]\nhooksPath = h\xff\n").unwrap();
+        let mut reader = ConfigReader::default();
+        let mut now = || Before::of(&folders, &Found::default(), &[], &mut reader);
+        let before = now();
+        fs::write(named(b"h\xff/a\xfe"), "").unwrap();
+        fs::write(named(b"h\xff/a\xff"), "").unwrap();
+        let told = now().since(&before);
+        assert!(told.len() == 2 && told[0].contains(r"h\xff/a\xfe: a hook"), "{told:?}");
     }
 
     #[test]

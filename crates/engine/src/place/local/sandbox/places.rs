@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     env,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs,
     os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
@@ -139,6 +139,16 @@ pub(super) fn guarded(path: PathBuf, guard: GuardKind) -> Guarded {
     Guarded { path: path.into_os_string().into_encoded_bytes(), guard }
 }
 
+/// A name as text, which no other name has: its bytes need not be text.
+pub(super) fn shown(name: impl AsRef<OsStr>) -> String {
+    let mut shown = String::new();
+    for chunk in name.as_ref().as_bytes().utf8_chunks() {
+        shown.push_str(&chunk.valid().replace('\\', r"\\"));
+        shown.extend(chunk.invalid().iter().map(|byte| format!(r"\x{byte:02x}")));
+    }
+    shown
+}
+
 /// A path with the home folder in the place of `~`.
 pub(super) fn expanded(path: &Path) -> PathBuf {
     match (path.strip_prefix("~"), env::home_dir()) {
@@ -207,6 +217,18 @@ pub(super) fn short_name(workspace: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_names_are_never_shown_alike() {
+        for (name, text) in [
+            (b"a/\xc3\xa9".as_slice(), "a/é"),
+            (b"a/\xff", r"a/\xff"),
+            (b"a/\xfe", r"a/\xfe"),
+            (br"a/\xff", r"a/\\xff"),
+        ] {
+            assert_eq!(shown(OsStr::from_bytes(name)), text);
+        }
+    }
 
     #[test]
     fn the_shipped_lists_are_read_whole() {

@@ -2,14 +2,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env, fs,
+    env,
+    ffi::OsStr,
+    fs,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
 use legwork_warden::sandbox::{GuardKind, Guarded};
 
 use super::places::guarded;
-use crate::plain_file::{read_lossily, read_text};
+use crate::plain_file::read_bytes;
 
 /// Folders that hold hooks of repositories besides their own, by the folders of git's.
 pub(super) type Hooks = BTreeMap<PathBuf, BTreeSet<PathBuf>>;
@@ -61,9 +64,7 @@ impl Repository {
     /// The repository that a file `.git` names. The file is only believed if the repository names
     /// it in turn: otherwise a file in the workspace could open any folder for writing.
     pub(super) fn linked(file: &Path) -> Option<Self> {
-        let text = read_text(file).ok()?;
-        let named = PathBuf::from(text.strip_prefix("gitdir:")?.trim());
-        let own = file.parent()?.join(named).canonicalize().ok()?;
+        let own = file.parent()?.join(named_in(file)?).canonicalize().ok()?;
         if Self::file_of(&own)? != file.canonicalize().ok()? {
             return None;
         }
@@ -83,7 +84,8 @@ impl Repository {
 
     /// The file `.git` that a folder of git's names, by a path that may count from there.
     fn file_of(own: &Path) -> Option<PathBuf> {
-        own.join(read_text(&own.join("gitdir")).ok()?.trim()).canonicalize().ok()
+        let named = read_bytes(&own.join("gitdir")).ok()?;
+        own.join(path_of(named.trim_ascii())).canonicalize().ok()
     }
 
     /// The folders that have to be written for git to work.
@@ -182,11 +184,21 @@ pub(super) fn has_hooks(folder: &Path) -> bool {
 
 /// Where a file or link `.git` leads.
 pub(super) fn target_of(pointer: &Path) -> PathBuf {
-    let named = fs::read_link(pointer).unwrap_or_else(|_| {
-        let text = read_text(pointer).unwrap_or_default();
-        PathBuf::from(text.strip_prefix("gitdir:").unwrap_or_default().trim())
-    });
+    let named = fs::read_link(pointer).ok().or_else(|| named_in(pointer)).unwrap_or_default();
     pointer.parent().unwrap_or(Path::new("/")).join(named)
+}
+
+/// The path that a file `.git` names.
+fn named_in(file: &Path) -> Option<PathBuf> {
+    let text = read_bytes(file).ok()?;
+    let named = text.strip_prefix(b"gitdir:")?;
+    Some(path_of(without_end(named.strip_prefix(b" ").unwrap_or(named))).to_owned())
+}
+
+/// The path that these bytes are to git.
+fn path_of(bytes: &[u8]) -> &Path {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    Path::new(OsStr::from_bytes(bytes.get(..end).unwrap_or_default()))
 }
 
 /// Whether a file or link `.git` leads to a folder that git takes for a repository.
@@ -196,13 +208,14 @@ pub(super) fn is_pointer(file: &Path) -> bool {
 
 /// The folder from which a folder of git's takes hooks and configuration, if that is another one.
 pub(super) fn common_of(folder: &Path) -> Option<PathBuf> {
-    let named = read_lossily(&folder.join("commondir")).ok()?;
-    folder.join(without_end(&named)).canonicalize().ok()
+    let named = read_bytes(&folder.join("commondir")).ok()?;
+    folder.join(path_of(without_end(&named))).canonicalize().ok()
 }
 
 /// A line without its end, as git takes a path from a file: blanks belong to it.
-pub(super) fn without_end(line: &str) -> &str {
-    line.trim_end_matches(['\n', '\r'])
+pub(super) fn without_end(line: &[u8]) -> &[u8] {
+    let last = line.iter().rposition(|byte| !b"\n\r".contains(byte));
+    last.and_then(|last| line.get(..=last)).unwrap_or_default()
 }
 
 fn is_repository(folder: &Path) -> bool {
