@@ -22,7 +22,7 @@ function face() {
       answering.show((subject = next), nowMs);
     },
     press(name, nowMs) {
-      const key = ["Enter", "Text", "Other"].includes(name) ? name : { letter: name };
+      const key = ["Enter", "Text", "Click", "Other"].includes(name) ? name : { letter: name };
       const offered = { subject, letters: subject ? letters : "", moves };
       const pressed = answering.press(key, offered, nowMs);
       return typeof pressed === "string" ? pressed : Object.entries(pressed).flat().join(" ");
@@ -56,6 +56,8 @@ for (let run = 0; run < 500; run += 1) {
   const appearsMs = below(4000);
   for (let word = 1 + below(11); word > 0; word -= 1) {
     const typed = Array.from({ length: 2 + below(7) }, () => CHARACTERS[below(CHARACTERS.length)]);
+    // Behind another key a letter is not by itself.
+    if (below(2) === 0) typed[0] = ["Enter", "Other"][below(2)];
     nowMs += below(1900);
     for (const name of [...typed, BEHIND[below(BEHIND.length)]]) {
       nowMs += 30 + below(920);
