@@ -1,6 +1,12 @@
 //! Approvals: asked by one process, answered by another, by a person at a terminal, or by nobody.
 
-use std::{fs, os::unix::fs::PermissionsExt, process::Stdio, thread, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
@@ -437,8 +443,11 @@ fn a_note_does_not_reach_a_command_that_is_allowed_elsewhere() {
         outer.screen_with(&task, "Deny, because");
         outer.send(&task, &json!({ "input": "wai", "wait_ms": 0 }));
         answer_elsewhere(&scratch, "approve");
+        let typed = Instant::now();
         outer.send(&task, &json!({ "input": "t, please\r", "wait_ms": 0 }));
         let is_ignored = outer.screen_with(&task, "ready42").contains("Ignored: pause");
+        // The pause after a word: until then the terminal has one reader, and no command.
+        assert!(!is_ignored || typed.elapsed() >= Duration::from_secs(3));
         outer.send(&task, &json!({ "input": "hunter2\r", "wait_ms": 0 }));
         outer.wait(&task, &json!({}));
         let screen = outer.screen_with(&task, "ready42");
