@@ -144,7 +144,7 @@ pub enum Order {
         /// Whether the program may be executed.
         allowed: bool,
     },
-    /// Answer with [`FromWarden::Measured`]; only for wardens that [can](measures).
+    /// Answer with [`FromWarden::Measured`].
     Measure,
     /// Answers [`FromWarden::NameHeld`].
     AnswerName {
