@@ -77,7 +77,7 @@ async def folders_are_refused_with_a_word(scene: Scene, _rounds: int) -> None:
     async with scene.session() as session:
         for workdir, word in [
             ("NUL", "device"), ("con.txt", "device"), ("\\\\.\\C:\\", "device"), ("\\\\?\\GLOBALROOT\\x", "device"), ("C:", "drive"),
-            ("Z:work", "drive"), ("file:stream", "stream"), ("file", "directory"), ("\\\\nowhere\\share\\x", "outside"),
+            ("Z:work", "drive"), ("file:stream", "stream"), ("file", "no folder"), ("\\\\nowhere\\share\\x", "outside"),
             ("\\\\?\\UNC\\nowhere\\share", "outside"), ("//nowhere/share", "outside"), ("\\\\localhost\\C$\\windows", "outside"),
             ("\\\\?\\C:\\windows", "outside"), ("\\", "outside"), ("no such folder", "not exist"),
         ]:
