@@ -12,6 +12,10 @@ use crate::reading::{Assignment, RedirectKind, Span};
 /// Builtins whose arguments may be assignments of arrays.
 const DECLARING: [&str; 5] = ["declare", "typeset", "local", "export", "readonly"];
 
+/// The words that bash reserves where a command begins.
+const RESERVED: &str = "! { } [[ case coproc do done elif else esac fi for function if in select \
+     then time until while";
+
 impl Reader<'_> {
     /// Begins a word here.
     pub(super) fn open_word(&mut self, role: Role) -> Step {
@@ -308,6 +312,7 @@ impl Reader<'_> {
         if empty && !finished.quoted && self.take_reserved(&finished.word)? {
             return Ok(());
         }
+        self.check_behind_redirects(&finished)?;
         let prefix = self.is_prefix();
         if let Some((_, _, at)) = &finished.assignment {
             self.note_subscript(finished.word.span.start, *at);
@@ -328,6 +333,21 @@ impl Reader<'_> {
                 }
                 list.partial.words.push(finished.word);
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses a reserved word as the name of a command behind redirects: in a substitution bash
+    /// writes the command anew, with the redirects at its end, and the word is reserved then.
+    fn check_behind_redirects(&self, finished: &FinishedWord) -> Step {
+        let Some(Frame::List(list)) = self.frames.last() else { return Ok(()) };
+        let partial = &list.partial;
+        let is_first = partial.words.is_empty() && partial.assignments.is_empty();
+        let is_reserved = |text: &str| RESERVED.split_ascii_whitespace().any(|word| word == text);
+        let is_behind = is_first && !partial.is_empty() && !finished.quoted;
+        if is_behind && finished.word.literal().is_some_and(is_reserved) {
+            let reason = "a reserved word behind a redirect; move the redirect to the end";
+            return refuse("reserved", finished.word.span.start, reason);
         }
         Ok(())
     }
