@@ -176,16 +176,15 @@ impl Answering {
             AnswerKey::Letter(letter) => self.letter(letter, offered, now_ms),
             AnswerKey::Enter => self.enter(offered, now_ms),
             AnswerKey::Text => {
-                self.begin_or_go_on(now_ms);
+                self.note_key(now_ms);
                 self.burst.typed += 2;
                 self.burst.refused = 0;
-                (self.armed, self.last_ms, self.word_ms) = (None, Some(now_ms), Some(now_ms));
+                (self.armed, self.word_ms) = (None, Some(now_ms));
                 Pressed::Types
             }
             AnswerKey::Click => self.cancel(),
             AnswerKey::Other => {
-                self.begin_or_go_on(now_ms);
-                self.last_ms = Some(now_ms);
+                self.note_key(now_ms);
                 self.cancel()
             }
         }
@@ -201,22 +200,24 @@ impl Answering {
         self.armed = None;
     }
 
-    /// A pause ends what was typed.
-    fn begin_or_go_on(&mut self, now_ms: u64) {
-        if self.last_ms.is_none_or(|last_ms| now_ms >= last_ms + PAUSE_MS) {
+    /// Notes a key, behind a pause that ends what was typed or not; gives the time of the one
+    /// before.
+    fn note_key(&mut self, now_ms: u64) -> Option<u64> {
+        let last_ms = self.last_ms.replace(now_ms);
+        if last_ms.is_none_or(|last_ms| now_ms >= last_ms + PAUSE_MS) {
             self.burst = Burst::default();
         }
         if self.burst.typed == 0 {
             self.subject.clone_into(&mut self.burst.subject);
         }
+        last_ms
     }
 
     fn letter(&mut self, letter: char, offered: &Offered<'_>, now_ms: u64) -> Pressed {
         let armed = self.armed.take();
         let was_armed = armed.is_some_and(|it| !it.is_void && now_ms < it.at_ms + ARMED_MS);
         let is_ready = self.is_ready(now_ms);
-        self.begin_or_go_on(now_ms);
-        let last_ms = self.last_ms.replace(now_ms);
+        let last_ms = self.note_key(now_ms);
         let is_typing = self.burst.typed > 0;
         let refused = std::mem::take(&mut self.burst.refused);
         if offered.moves.contains(letter) && !(is_typing && offered.asks()) {
@@ -265,8 +266,7 @@ impl Answering {
             self.last_ms = Some(now_ms);
             return Pressed::Types;
         }
-        self.begin_or_go_on(now_ms);
-        self.last_ms = Some(now_ms);
+        self.note_key(now_ms);
         Pressed::Passes
     }
 }

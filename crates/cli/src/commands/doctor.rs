@@ -66,7 +66,7 @@ struct Effective {
     network: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     network_by_name: bool,
-    /// Whether no copy-on-write view can be made: then there are no trials.
+    /// True if no copy-on-write view can be made: then there are no trials.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     no_copies: bool,
 }

@@ -86,7 +86,7 @@ fn as_json(changes: &TrialChanges) -> ExitCode {
     }))
 }
 
-/// What a trial changed, below its command.
+/// Prints the changes of a trial, below its command.
 fn as_text(task: &Task, changes: &TrialChanges) -> ExitCode {
     if let Some(diff) = &changes.diff {
         return print(diff);

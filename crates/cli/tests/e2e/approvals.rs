@@ -385,15 +385,21 @@ fn a_note_typed_behind_a_deny_does_not_reach_the_shell() {
         // The answer is there before the terminal is given back.
         let noted = || fs::read_to_string(scratch.state.path().join("audit.jsonl")).unwrap();
         eventually("it is denied", || noted().contains("\"decision\":\"deny\"").then_some(()));
-        outer.screen_with(&task, "back with 126");
-        outer.send(&task, &json!({ "input": "the end\r" }));
-        let screen = outer.screen_with(&task, "the end");
-        outer.send(&task, &json!({ "eof": true }));
-        outer.wait(&task, &json!({}));
-        let is_ignored = screen.contains("Ignored: pause");
-        assert!(!is_ignored || !screen.contains("pwned"), "{screen}");
-        is_ignored
+        took_the_note(&outer, &task)
     });
+}
+
+/// Ends the `cat` behind a denied command. True if the question took the rest of a note: then `cat`
+/// got nothing of it.
+fn took_the_note(outer: &Scratch, task: &str) -> bool {
+    outer.screen_with(task, "back with 126");
+    outer.send(task, &json!({ "input": "the end\r" }));
+    let screen = outer.screen_with(task, "the end");
+    outer.send(task, &json!({ "eof": true }));
+    outer.wait(task, &json!({}));
+    let is_ignored = screen.contains("Ignored: pause");
+    assert!(!is_ignored || !screen.contains("pwned"), "{screen}");
+    is_ignored
 }
 
 /// A shell command at a terminal, behind the question whether it may run.
@@ -422,14 +428,7 @@ fn an_open_note_counts_as_typing_however_long_its_last_key_is_ago() {
         answer_elsewhere(&scratch, "deny");
         outer.screen_with(&task, "it was refused");
         outer.send(&task, &json!({ "input": "touch pwned\r", "wait_ms": 0 }));
-        outer.screen_with(&task, "back with 126");
-        outer.send(&task, &json!({ "input": "the end\r" }));
-        let screen = outer.screen_with(&task, "the end");
-        outer.send(&task, &json!({ "eof": true }));
-        outer.wait(&task, &json!({}));
-        let is_ignored = screen.contains("Ignored: pause");
-        assert!(!is_ignored || !screen.contains("pwned"), "{screen}");
-        is_ignored
+        took_the_note(&outer, &task)
     });
 }
 

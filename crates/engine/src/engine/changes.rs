@@ -1,4 +1,4 @@
-//! What commands changed on a copy, in trials: shown, brought over, forgotten.
+//! Trials: shows what commands changed on a copy, brings it over, forgets it.
 
 use std::path::PathBuf;
 

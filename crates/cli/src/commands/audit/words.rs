@@ -164,7 +164,7 @@ impl Entry<'_> {
         format!("{by} {what}: {command} (asked by {}){file}{note}", self.text("asked_by"))
     }
 
-    /// What somebody did with a trial.
+    /// Says who applied or discarded a trial.
     fn settled(&self, does: &str) -> String {
         format!("{} {does} what was tried: {}", self.text("answered_by"), self.text("command"))
     }

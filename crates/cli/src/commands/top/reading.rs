@@ -218,7 +218,7 @@ pub(super) async fn trials(engine: &Engine) -> Message {
     }
 }
 
-/// What a trial would change.
+/// Reads the changes of a trial.
 pub(super) async fn trial_text(engine: &Engine, id: TaskId) -> Message {
     let read = async {
         let task = engine.trial(id.as_str()).await?;

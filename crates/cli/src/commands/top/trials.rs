@@ -28,7 +28,7 @@ impl TrialRow {
     }
 }
 
-/// What a trial would change: its files, and the difference.
+/// The changes of a trial: its files, and the difference.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TrialText {
     pub lines: Vec<(Tone, String)>,

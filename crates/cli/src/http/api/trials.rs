@@ -57,7 +57,7 @@ struct Asked {
 }
 
 /// How much of some changes a call wants to see.
-fn wanted(call: &Call) -> Result<ShownChanges, HttpRefusal> {
+fn read_limits(call: &Call) -> Result<ShownChanges, HttpRefusal> {
     let Asked { diff, limit } = call.query()?;
     let lines_max = limit.unwrap_or(FILES);
     if !(1..=FILES_MAX).contains(&lines_max) {
@@ -67,7 +67,7 @@ fn wanted(call: &Call) -> Result<ShownChanges, HttpRefusal> {
 }
 
 pub(in crate::http) async fn changes(call: Call) -> Handled {
-    let shown = wanted(&call)?;
+    let shown = read_limits(&call)?;
     let task = match ended(&call).await? {
         Ok(task) => task,
         Err(error) => return Ok(failed(&error)),

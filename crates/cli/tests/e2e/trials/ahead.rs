@@ -1,5 +1,5 @@
-//! What is made ahead for trials: used once, never when it does not fit any more, and
-//! nothing of it is left.
+//! Layers and wardens that are made ahead for trials: used once, never when it does not fit any
+//! more, and nothing of it is left.
 
 use std::{
     fs,

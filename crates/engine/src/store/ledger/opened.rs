@@ -62,7 +62,7 @@ pub enum Damage {
     /// It cannot be what a ledger has become by itself.
     #[error("is damaged: {0}")]
     Found(String),
-    /// The same of its daybook alone.
+    /// Its daybook alone cannot be read.
     #[error("is damaged: its daybook cannot be read: {0}")]
     Daybook(String),
 }
@@ -83,7 +83,7 @@ impl Damage {
         }
     }
 
-    /// The same, unless only the daybook is damaged.
+    /// Damage of the ledger itself: none if only the daybook is damaged.
     pub(super) fn of_ledger(error: &LedgerError) -> Option<Self> {
         Self::of(error).filter(|damage| !matches!(damage, Self::Daybook(_)))
     }

@@ -30,7 +30,7 @@ fn state() -> (TempDir, Arc<StateFolder>) {
 }
 
 /// A task that runs.
-async fn begun(ledger: &Ledger, number: u8) -> TaskId {
+async fn begin_task(ledger: &Ledger, number: u8) -> TaskId {
     let new = task(number, "/w");
     ledger.register_noted(new.clone(), false, 100).await.unwrap();
     new.task_id.clone()
@@ -38,7 +38,7 @@ async fn begun(ledger: &Ledger, number: u8) -> TaskId {
 
 /// A task that is over and has no folder.
 async fn finished(ledger: &Ledger, number: u8) -> TaskId {
-    let id = begun(ledger, number).await;
+    let id = begin_task(ledger, number).await;
     let output = SmallOutput { stdout: b"said".into(), ..SmallOutput::default() };
     ledger.finish(&id, &Outcome::default(), Some(Arc::new(output))).await.unwrap();
     id
@@ -63,7 +63,7 @@ async fn used(state: &Arc<StateFolder>) -> [TaskId; 4] {
     let old = finished(&ledger, 1).await;
     ledger.post().await.unwrap();
     History::open(state.clone()).unwrap().renew().unwrap();
-    let (new, running) = (finished(&ledger, 2).await, begun(&ledger, 3).await);
+    let (new, running) = (finished(&ledger, 2).await, begin_task(&ledger, 3).await);
     ledger.post().await.unwrap();
     let spilled = task(4, "/w");
     put_into_folder(state, &spilled);
@@ -138,7 +138,7 @@ async fn a_ledger_of_an_older_build_is_set_aside_and_a_new_one_begins() {
         let both = [kept.clone(), format!("{}-daybook", kept.display()).into()];
         assert_eq!(both.map(|path| fs::read(path).unwrap()), files, "nothing of it is changed");
         assert_eq!(ids(&ledger).await, std::slice::from_ref(&spilled.task_id));
-        let new = begun(&ledger, 2).await;
+        let new = begin_task(&ledger, 2).await;
         assert_eq!(ids(&ledger).await, [new, spilled.task_id.clone()]);
     }
 }

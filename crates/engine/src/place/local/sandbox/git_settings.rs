@@ -11,7 +11,7 @@ use std::{
     slice::Iter,
 };
 
-use super::places::shown;
+use super::places::show_bytes;
 
 /// Settings that are harmless with any value. A `*` stands for anything, also for nothing.
 const HARMLESS: [&str; 248] = [
@@ -342,7 +342,7 @@ pub(super) fn settings(config: &[u8]) -> Vec<(String, OsString)> {
                 let value = if has_value { value_of(&mut rest) } else { "true".into() };
                 if !section.is_empty() && byte.is_ascii_alphabetic() {
                     let name = [&*section, b".", &key.to_ascii_lowercase()].concat();
-                    found.push((shown(OsStr::from_bytes(&name)), value));
+                    found.push((show_bytes(OsStr::from_bytes(&name)), value));
                 }
             }
         }

@@ -16,7 +16,7 @@ use super::{
     configs::{ConfigReader, Configs, is_absent},
     finder::Found,
     git_settings,
-    places::{expanded, shown},
+    places::{expanded, show_bytes},
     repository::{Repository, common_of, target_of, without_end},
 };
 use crate::plain_file::read_bytes;
@@ -53,7 +53,8 @@ impl Before {
     pub(super) fn since(&self, before: &Self) -> Vec<String> {
         let news = self.told.difference(&before.told).map(|(text, _)| text.clone());
         let came = before.absent.iter().filter(|path| fs::symlink_metadata(path).is_ok());
-        let came = came.map(|path| format!("{}: it came, and others run or trust it", shown(path)));
+        let came =
+            came.map(|path| format!("{}: it came, and others run or trust it", show_bytes(path)));
         news.chain(came).collect::<BTreeSet<String>>().into_iter().collect()
     }
 }
@@ -80,15 +81,15 @@ fn look(folders: &[PathBuf], found: &Found, reader: &mut ConfigReader) -> Told {
     }
     for hook in hooks.iter().flat_map(|folder| hooks_in(folder)) {
         let text = "a hook came or was changed, which git runs";
-        told.insert((format!("{}: {text}", shown(&hook)), version_of(&hook)));
+        told.insert((format!("{}: {text}", show_bytes(&hook)), version_of(&hook)));
     }
     for folder in &found.unlisted {
         let text = "it can be entered and not listed, so repositories in it are not found";
-        told.insert((format!("{}: {text}", shown(folder)), String::new()));
+        told.insert((format!("{}: {text}", show_bytes(folder)), String::new()));
     }
     for file in &found.trusted {
         let text = "it came or was changed, and tools run what it says";
-        told.insert((format!("{}: {text}", shown(file)), version_of(file)));
+        told.insert((format!("{}: {text}", show_bytes(file)), version_of(file)));
     }
     told
 }
@@ -106,7 +107,7 @@ fn look_at_pointer(pointer: &Path, found: &Found, told: &mut Told) -> Vec<PathBu
     // One of a file that names a folder elsewhere is not of interest: the folder is.
     if !leads_to.as_ref().is_ok_and(is_module) {
         let text = "it came or was changed, by which git takes hooks and configuration from";
-        let text = format!("{}: {text} {}", shown(pointer), shown(&path));
+        let text = format!("{}: {text} {}", show_bytes(pointer), show_bytes(&path));
         told.insert((text, version_of(pointer)));
     }
     leads_to.into_iter().collect()
@@ -127,7 +128,10 @@ fn look_at_common(folder: &Path, known: &BTreeSet<PathBuf>, told: &mut Told) -> 
         && common.as_ref().is_some_and(|common| known.contains(common));
     if !is_tree {
         let text_of = "it came, by which git takes hooks and configuration from elsewhere";
-        told.insert((format!("{}: {text_of}", shown(&file)), shown(OsStr::from_bytes(&text))));
+        told.insert((
+            format!("{}: {text_of}", show_bytes(&file)),
+            show_bytes(OsStr::from_bytes(&text)),
+        ));
     }
     common
 }
@@ -136,14 +140,14 @@ fn look_at_common(folder: &Path, known: &BTreeSet<PathBuf>, told: &mut Told) -> 
 fn tell_settings(configs: &Configs, is_own_tree: impl Fn(&Path) -> bool, told: &mut Told) {
     for (file, why) in &configs.unread {
         let text = "git may run what it says, and it cannot be read here";
-        told.insert((format!("{}: {text}", shown(file)), why.clone()));
+        told.insert((format!("{}: {text}", show_bytes(file)), why.clone()));
     }
     for (file, settings) in &configs.settings {
         for (key, value) in settings.iter() {
             if key != "core.worktree" || !is_own_tree(&expanded(Path::new(value))) {
                 let effect = git_settings::effect(key, value);
-                let text = format!("{}: `{key}` was set, {effect}", shown(file));
-                told.insert((text, shown(value)));
+                let text = format!("{}: `{key}` was set, {effect}", show_bytes(file));
+                told.insert((text, show_bytes(value)));
             }
         }
     }
@@ -165,7 +169,7 @@ fn version_of(file: &Path) -> String {
     let link = fs::read_link(file).unwrap_or_default();
     let data = fs::metadata(file);
     let version = data.map(|it| (it.dev(), it.ino(), it.len(), it.ctime(), it.ctime_nsec()));
-    format!("{} {version:?}", shown(link))
+    format!("{} {version:?}", show_bytes(link))
 }
 
 fn hooks_in(folder: &Path) -> Vec<PathBuf> {

@@ -140,7 +140,7 @@ pub(super) fn guarded(path: PathBuf, guard: GuardKind) -> Guarded {
 }
 
 /// A name as text, which no other name has: its bytes need not be text.
-pub(super) fn shown(name: impl AsRef<OsStr>) -> String {
+pub(super) fn show_bytes(name: impl AsRef<OsStr>) -> String {
     let mut shown = String::new();
     for chunk in name.as_ref().as_bytes().utf8_chunks() {
         shown.push_str(&chunk.valid().replace('\\', r"\\"));
@@ -226,7 +226,7 @@ mod tests {
             (b"a/\xfe", r"a/\xfe"),
             (br"a/\xff", r"a/\\xff"),
         ] {
-            assert_eq!(shown(OsStr::from_bytes(name)), text);
+            assert_eq!(show_bytes(OsStr::from_bytes(name)), text);
         }
     }
 
